@@ -29,6 +29,8 @@ FloatArray = NDArray[np.float64]
 FramePolicy = Literal["exact", "aks"]
 # How the pixels of a video are given: as the file stores them, or as a screen shows them (see `video.colour`).
 PixelForm = Literal["stored", "display"]
+# What a sampler counts in a video whose rate varies: its frames, as published code does, or even steps of time.
+Timeline = Literal["frames", "seconds"]
 # How an answer's text is read: an option named without doubt, or lmms-eval's own rules with their random guess.
 AnswerParsing = Literal["strict", "lmms_eval"]
 # One reply to every prompt, or the reply to each kind of prompt by a phrase that the prompt holds.

@@ -447,6 +447,8 @@ class VideoSelector:
             seed=self.seed,
             backend=self.backend,
             stretch=stretch,
+            timeline="seconds",
+            usual_timeline="seconds",
         )
 
     def select(self, video: Video, *, progress: Progress | None = None) -> Any:
@@ -698,7 +700,7 @@ class Budget:
                 f"sampler {sampler.name!r} has no option pulls, which share and seconds set (even_cover has): "
                 "leave them out"
             )
-        n_frames = selector.info_of(reader).n_frames
+        n_frames = selector.n_frames_of(reader)
         n = round(self.share * n_frames) if self.share is not None else frames_in(self.seconds or 0, selector, reader)
         pulls: dict[str, Any] = {"pulls": min(max(1, n), n_frames)}
         return selector.with_sampler(replace(sampler, **pulls))

@@ -308,7 +308,7 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
         groups["all, each selection once"] = plans
     rows = []
     for name, members in groups.items():
-        for precision in (None, *sorted({each for plan in members for each in faster_precisions(plan, machine)})):
+        for precision in (None, *sorted({faster for plan in members for faster in faster_precisions(plan, machine)})):
             costs = (item for plan in members for item in selection_costs(plan, machine, precision=precision))
             total = total_cost(costs)
             times = (total.encode_hours, total.decode_hours, total.hours, total.gpu_hours)
@@ -329,12 +329,6 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
     print_table(table)
 
 
-def _at_least(hours: float | None) -> str:
-    from focus_eval.bench.matrix.hours import time_text
-
-    return time_text(hours) if hours is None else f"at least {time_text(hours)}"
-
-
 def _print_answers(plans: list[Plan], machine: Machine) -> None:
     """Print hours and dollars of answering by matrix and model, and the node's total beside the paper's hours."""
     from focus_eval.bench.matrix.hours import answer_lines, answering_hours, choosing_hours, time_text
@@ -353,9 +347,13 @@ def _print_answers(plans: list[Plan], machine: Machine) -> None:
         timed = {line.model for line in lines if line.hours is not None}
         untimed = [model.name for model in plan.matrix.models if model.name not in timed] if timed else []
         in_all = None if selecting is None or answering is None else selecting + answering
+        total, choosing, replying = (
+            time_text(hours) if hours is None else f"at least {time_text(hours)}"
+            for hours in (in_all, selecting, answering)
+        )
         print_folded(
-            f"{plan.matrix.name} on {machine.name}: time in all {_at_least(in_all)}, of choosing frames "
-            f"{_at_least(selecting)}, of answering {_at_least(answering)}"
+            f"{plan.matrix.name} on {machine.name}: time in all {total}, of choosing frames "
+            f"{choosing}, of answering {replying}"
             + (f" without {', '.join(untimed)}" if untimed else "")
             + ". The paper's FOCUS chose frames for LongVideoBench in 5.5 GPU hours"
         )
@@ -502,8 +500,8 @@ def status(
         of_kind = [part for part in parts if part.kind == kind]
         rows, errors = (sum(getattr(part, name) for part in of_kind) for name in ("rows", "errors"))
         known = [part.questions for part in of_kind if part.questions is not None]
-        asked = f" of {sum(known):,}" if len(known) == len(of_kind) else ""
-        typer.echo(f"{kind}: {rows:,}{asked} rows, {errors:,} errors")
+        of_questions = f" of {sum(known):,}" if len(known) == len(of_kind) else ""
+        typer.echo(f"{kind}: {rows:,}{of_questions} rows, {errors:,} errors")
 
 
 @contextmanager

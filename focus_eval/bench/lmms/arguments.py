@@ -16,7 +16,7 @@ import numpy as np
 from focus_eval.core.errors import InvalidInput, SelectionMismatch, unknown_name
 from focus_eval.core.offers import offered
 from focus_eval.core.options import checked_values, declared_types, make, option, read_options, read_value
-from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, Question
+from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, Question, Timeline
 from focus_eval.keyframes.encoders import registry as encoders
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.llms.registry import check_llm, ready_llm
@@ -51,6 +51,7 @@ class AdapterOptions:
         frames: keyframes per question; None for the wrapper's own number.
         seed: seed of every question's random generator, together with the question.
         coarse_seed: "video" lets the questions of a video share their coarse pulls.
+        timeline: "seconds" shows the sampler a video whose rate varies in even steps of time.
         query: text of a question for the encoder: "question", "question_and_options" or a template with {question} and
             {options}.
         benchmark: a benchmark's name or the YAML file that declares one, for tasks that focus-eval does not know.
@@ -76,6 +77,7 @@ class AdapterOptions:
     frames: int | None = option(None, at_least=1)
     seed: int = 0
     coarse_seed: CoarseSeed = "question"
+    timeline: Timeline = "frames"
     query: str = "question"
     benchmark: str = ""
     frame_policy: FramePolicy = "exact"
@@ -298,6 +300,7 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
         store=_store(options),
         backend=options.backend,
         coarse_seed=options.coarse_seed,
+        timeline=options.timeline,
         query=options.query,
     )
 

@@ -22,7 +22,7 @@ from focus_eval.bench.matrix.config import (
 )
 from focus_eval.bench.matrix.questions import find_documents, read_questions
 from focus_eval.core.errors import FocusEvalError, InvalidInput, unknown_name
-from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, check_query_form
+from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, Timeline, check_query_form
 from focus_eval.keyframes.encoders.cost import joint_gmacs, scan_share
 from focus_eval.keyframes.encoders.registry import encoder_revision, scan_encoder_text
 from focus_eval.keyframes.llms.registry import check_llm, llm_identity, llm_text, llm_token_gmacs
@@ -86,6 +86,7 @@ class SelectionSpec:
         share_frames: True lets questions and selections share embedded frames. This changes the cost of a row, not its
             keyframes: it is not part of the identity, but rows without sharing have a folder of their own.
         scan_encoder: encoder that the sampler scans with; None for a sampler that does not scan.
+        timeline: what the sampler counts in a video whose rate varies.
         backend: video reader, with `pixels=display` if the matrix says so.
     """
 
@@ -99,6 +100,7 @@ class SelectionSpec:
     share_frames: bool = True
     scan_encoder: EncoderConfig | None = None
     backend: str = "pyav"
+    timeline: Timeline = "frames"
 
     @property
     def encoders(self) -> list[EncoderConfig]:
@@ -147,7 +149,8 @@ class SelectionSpec:
             query=self.query,
             inexact_backend="" if gives_exact_pixels(self.backend) else self.backend,
         )
-        return {"benchmark": self.benchmark.benchmark, **identity}
+        timeline = {} if self.timeline == "frames" else {"timeline": self.timeline}
+        return {"benchmark": self.benchmark.benchmark, **timeline, **identity}
 
     @cached_property
     def label(self) -> str:
@@ -268,6 +271,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
                         query=query if encoder or instance.needs_llm else "question",
                         share_frames=matrix.share_frames,
                         scan_encoder=_scan_encoder(matrix, instance),
+                        timeline=matrix.timeline,
                         backend="pyav" if matrix.pixels == "stored" else displayed("pyav"),
                     )
                     # Several models with one k, or several queries without an encoder, give the same selection once.

@@ -18,7 +18,7 @@ from focus_eval.bench.benchmarks.question import Benchmark
 from focus_eval.core.errors import InvalidInput, nearest, unknown_name
 from focus_eval.core.options import named_options, named_text, parse_named
 from focus_eval.core.resources import read_yaml, resource_path, yaml_loader, yaml_node
-from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, PixelForm
+from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, PixelForm, Timeline
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -437,6 +437,7 @@ class MatrixConfig(StrictModel):
     questions whose video is on this machine are asked, with `only_questions` those of these ids. `store_gigabytes` is
     the disk space of the store of embeddings and the rows; checks before a run require it. `pixels: display` shows
     encoders and models HDR videos in standard dynamic range and with square pixels (see `keyframes.video.colour`).
+    `timeline: seconds` shows samplers a video whose rate varies in even steps of time, not frame by frame.
     """
 
     name: str
@@ -452,6 +453,7 @@ class MatrixConfig(StrictModel):
     queries: list[str] = Field(default=["question"], min_length=1)
     share_frames: StrictBool = True
     pixels: PixelForm = "stored"
+    timeline: Timeline = "frames"
     frame_policy: FramePolicy = "exact"
     answer_parsing: AnswerParsing = "strict"
     max_error_share: float = Field(default=0.02, ge=0, le=1)

@@ -356,6 +356,7 @@ class SelectWorker:
                 coarse_seed=spec.coarse_seed,
                 query=spec.query,
                 backend=spec.backend,
+                timeline=spec.timeline,
                 encoding=Encoding(
                     feature_cache=self._features_of(spec.encoder, spec),
                     scan_feature_cache=self._features_of(spec.scan_encoder, spec),

@@ -20,6 +20,7 @@ from focus_eval.core.types import (
     IntArray,
     Question,
     Selection,
+    Timeline,
     VideoInfo,
     check_query_form,
     query_text,
@@ -39,7 +40,7 @@ from focus_eval.keyframes.pipeline.relevance import (
     scan_logits,
 )
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.stretch import Stretch
+from focus_eval.keyframes.pipeline.stretch import Stretch, VideoPart, rate_varies, shown_part
 from focus_eval.keyframes.pipeline.timing import Meter, device_name
 from focus_eval.keyframes.rows.identity import identity_hash, selection_identity
 from focus_eval.keyframes.rows.records import (
@@ -168,6 +169,8 @@ class Selector:
         keep_pulls: False writes only the number of scored frames, not the list: simulations make too many.
         stretch: the part of each video to choose from; None for all of it. For questions without evidence or subtitles,
             whose times are those of the whole video.
+        timeline: what the sampler counts where the rate varies (see `stretch`).
+        usual_timeline: the one that the identity leaves out.
 
     Raises:
         InvalidInput: a sampler that pulls without an encoder, or scans without a second one or with one of unknown
@@ -190,6 +193,8 @@ class Selector:
         encoding: Encoding | None = None,
         keep_pulls: bool = True,
         stretch: Stretch | None = None,
+        timeline: Timeline = "frames",
+        usual_timeline: Timeline = "frames",
     ) -> None:
         """Keep what the sampler needs; raise InvalidInput if an encoder or model that it needs is None."""
         if sampler.needs_encoder and encoder is None:
@@ -217,24 +222,30 @@ class Selector:
         self._encoding = encoding or Encoding()
         self._keep_pulls = keep_pulls
         self._stretch = stretch
+        self._timeline, self._usual_timeline = timeline, usual_timeline
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that can change a selection, as JSON values."""
         stretch = {} if self._stretch is None else {"stretch": vars(self._stretch)}
-        return stretch | selection_identity(
-            self.sampler,
-            k=self.k,
-            seed=self.seed,
-            coarse_seed=self._coarse_seed,
-            encoder=self.encoder.name if self.encoder else "",
-            encoder_revision=self.encoder.revision if self.encoder else "",
-            scan_encoder=self.scan_encoder.name if self.scan_encoder else "",
-            scan_encoder_revision=self.scan_encoder.revision if self.scan_encoder else "",
-            llm=self.llm.model_id if self.llm else "",
-            llm_revision=self.llm.revision if self.llm else "",
-            query=self._query,
-            inexact_backend=self._inexact_backend.get("video_backend", ""),
+        timeline = {} if self._timeline == self._usual_timeline else {"timeline": self._timeline}
+        return (
+            stretch
+            | timeline
+            | selection_identity(
+                self.sampler,
+                k=self.k,
+                seed=self.seed,
+                coarse_seed=self._coarse_seed,
+                encoder=self.encoder.name if self.encoder else "",
+                encoder_revision=self.encoder.revision if self.encoder else "",
+                scan_encoder=self.scan_encoder.name if self.scan_encoder else "",
+                scan_encoder_revision=self.scan_encoder.revision if self.scan_encoder else "",
+                llm=self.llm.model_id if self.llm else "",
+                llm_revision=self.llm.revision if self.llm else "",
+                query=self._query,
+                inexact_backend=self._inexact_backend.get("video_backend", ""),
+            )
         )
 
     @property
@@ -389,7 +400,7 @@ class Selector:
             look = session.with_picture_times(look, clock)
         pull = run.pull
         scan = scan_logits(run.scan) if self.scan_encoder else None
-        part = None if self._stretch is None else self._stretch.part_of(info, clock, name=question.video)
+        part = self._part(info, clock, name=question.video)
         if part is not None:
             info, pull, scan, look = part.info, part.source(pull), part.scan(scan), part.look(look)
         # From the question, not from one running generator: the order of questions changes nothing.
@@ -403,7 +414,7 @@ class Selector:
         with meter.stage("select"):
             selection = self.sampler.select(
                 info,
-                k=self.k,
+                k=self.k if part is None else min(self.k, part.n_frames),
                 pull=pull,
                 rng=rng,
                 coarse_rng=coarse_rng,
@@ -415,7 +426,7 @@ class Selector:
                 llm=session,
             )
         meter.add("select", selection.seconds_apart)
-        return selection if part is None else part.whole(selection)
+        return selection if part is None else replace(part.whole(selection), k=self.k)
 
     def _texts(self, question: Question, video_path: Path) -> QuestionTexts:
         """Return the texts of a question for the sampler, with subtitles if it needs them and there are any."""
@@ -432,11 +443,20 @@ class Selector:
         return str(self.sampler.options.get("scan_decode", "all")) if self.scan_encoder else "all"
 
     def info_of(self, reader: VideoReader) -> VideoInfo:
-        """Return length and rate of the part of the open video that frames are chosen from."""
-        if self._stretch is None:
-            return reader.info
-        clock = reader.frame_times(np.arange(reader.info.n_frames))
-        return self._stretch.part_of(reader.info, clock, name=str(reader.path)).info
+        """Return length and rate of the part of the open video that frames are chosen from, as the sampler sees it."""
+        part = self._part_of(reader)
+        return reader.info if part is None else part.info
+
+    def n_frames_of(self, reader: VideoReader) -> int:
+        """Return the number of frames of the part of the open video that frames are chosen from."""
+        part = self._part_of(reader)
+        return reader.info.n_frames if part is None else part.n_frames
+
+    def _part_of(self, reader: VideoReader) -> VideoPart | None:
+        return self._part(reader.info, reader.frame_times(np.arange(reader.info.n_frames)), name=str(reader.path))
+
+    def _part(self, info: VideoInfo, clock: FloatArray, *, name: str) -> VideoPart | None:
+        return shown_part(info, clock, name=name, stretch=self._stretch, timeline=self._timeline)
 
     def _source(
         self,
@@ -641,7 +661,7 @@ def choose_on_video(
 def _frame_seconds(clock: FloatArray, fps: float, fields: Mapping[str, Any], question: Question) -> list[list[float]]:
     """Return `frame_seconds` of a row with these fields; see `SelectionRow`."""
     frames = np.arange(clock.size)
-    if (np.abs(clock - frames / fps) <= 0.5 / fps).all():
+    if not rate_varies(clock, fps):
         return []
     at_evidence = [int(np.abs(clock - seconds).argmin()) for seconds in question.evidence_seconds]
     ends = [end for start, stop, *_ in fields["clips"] for end in (start, stop)]

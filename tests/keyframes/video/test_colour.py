@@ -77,9 +77,12 @@ def saturation(picture):
 
 @pytest.mark.parametrize("transfer", ["PQ", "HLG"])
 def test_a_selected_picture_of_hdr_has_the_contrast_and_saturation_of_sdr(photographs, transfer):
-    shown, stored = picture_of(photographs[transfer]), picture_of(photographs[transfer], backend="pyav:pixels=stored")
-    assert shown.std() > 0.95 * PHOTOGRAPH.std() > 1.1 * stored.std()
-    assert saturation(shown) > 0.95 * saturation(PHOTOGRAPH) > 1.3 * saturation(stored)
+    screen_picture, stored_picture = (
+        picture_of(photographs[transfer]),
+        picture_of(photographs[transfer], backend="pyav:pixels=stored"),
+    )
+    assert screen_picture.std() > 0.95 * PHOTOGRAPH.std() > 1.1 * stored_picture.std()
+    assert saturation(screen_picture) > 0.95 * saturation(PHOTOGRAPH) > 1.3 * saturation(stored_picture)
 
 
 def test_pictures_of_sdr_stay_as_they_are(photographs):
@@ -90,17 +93,17 @@ def test_pictures_of_sdr_stay_as_they_are(photographs):
 def test_a_table_reads_stored_values_and_mapped_ones_have_a_key_of_their_own(photographs, transfer):
     """Relevance of mapped pixels must not be taken from a store for that of stored ones; SDR pixels are the same."""
     path = photographs[transfer]
-    with open_video(path) as stored, open_video(path, backend="pyav:pixels=display") as shown:
-        assert (stored.decoder_version == shown.decoder_version) == (transfer == "SDR")
-        assert np.array_equal(stored.read([0]), shown.read([0])) == (transfer == "SDR")
+    with open_video(path) as stored_reader, open_video(path, backend="pyav:pixels=display") as screen_reader:
+        assert (stored_reader.decoder_version == screen_reader.decoder_version) == (transfer == "SDR")
+        assert np.array_equal(stored_reader.read([0]), screen_reader.read([0])) == (transfer == "SDR")
 
 
 def test_a_matrix_that_shows_pixels_as_a_screen_does_has_cells_of_its_own():
-    plain, shown = (
+    plain, mapped = (
         {spec.configuration.get("video_backend") for spec in selection_specs(load_matrix("alpha", overrides=changes))}
         for changes in ({}, {"pixels": "display"})
     )
-    assert (plain, shown) == ({None}, {"pyav:pixels=display"})
+    assert (plain, mapped) == ({None}, {"pyav:pixels=display"})
 
 
 def test_stretched_pixels_are_shown_square(tmp_path):
