@@ -176,6 +176,16 @@ def test_a_question_is_paired_within_its_seed():
     assert n_by_change == {"all both times": 6, "none both times": 6, "all questions": 12}
 
 
+def test_runs_with_other_seeds_are_paired_by_question_alone():
+    one, two = (
+        pd.concat(answered([(f"q{i}", f"v{i}", 1.0, 1.0) for i in range(6)], seed=seed) for seed in range(n))
+        for n in (1, 2)
+    )
+    for a, b in ((one, two), (two, one), (one, one.assign(seed=7))):
+        (*_, everything) = within_question(a, b, distance=5.0)
+        assert everything.compared.difference.questions == max(len(a), len(b))
+
+
 def test_equal_ids_of_two_benchmarks_are_two_questions():
     # In the benchmark "b" the evidence stays in view, in "c" out of view: across them it would be gained and lost.
     views = {"b": 1.0, "c": 0.0}

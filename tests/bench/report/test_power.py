@@ -260,3 +260,24 @@ def test_a_benchmark_without_public_logs_has_a_range_and_says_what_is_assumed():
 def test_a_text_names_points_and_videos():
     assert more_videos_text(0.01, 1000) == "to show 2 points takes no more videos like these, 1 point no"
     assert more_videos_text(0.036, 753) == "to show 2 points takes 1,683 more videos like these, 1 point 8,983"
+
+
+def test_many_videos_of_which_few_differ_and_many_questions_of_few_videos_are_simulated():
+    # A t test would say 3.1 points for 20 differing questions of 400, 11.4 for 200 questions about 20 videos.
+    by_t = [power_reach(400) * (0.05 / 400) ** 0.5, power_reach(20) * (0.3 / 200) ** 0.5]
+    assert least_difference([1] * 400, Discordance(share=0.05)) > 1.05 * by_t[0]
+    assert least_difference([10] * 20, Discordance(share=0.3)) > 1.05 * by_t[1]
+    # With 100 videos and 40 differing questions it is the t test's.
+    many = least_difference([1] * 400, Discordance(share=0.2))
+    assert many == pytest.approx(power_reach(400) * (0.2 / 400) ** 0.5)
+
+
+def test_the_power_of_a_table_is_that_of_its_line_with_the_largest_spread():
+    pairs = []
+    for n in (200, 800):
+        a, b = ((np.random.default_rng([n, at]).random(n) < 0.5).astype(float) for at in range(2))
+        pairs.append(Pair(group=("b", "m", str(n)), a="u", b="v", compared=compare_paired(a, b, range(n))))
+    detectable = pairs[0].compared.detectable(tests=2)
+    for order in (pairs, pairs[::-1]):
+        notes = comparison_table(order, name="n", title="t").notes
+        assert any(more_videos_text(detectable, 200, tests=2) in note for note in notes)

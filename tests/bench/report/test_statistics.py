@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from focus_eval.bench.benchmarks.registry import facts_of
-from focus_eval.bench.report.sign_flips import sign_flip_p
+from focus_eval.bench.report.sign_flips import INTERVAL_DRAWS, SignFlips, sign_flip_p
 from focus_eval.bench.report.statistics import (
     Estimate,
     compare_paired,
+    detectable_difference,
     difference_estimate,
     equivalence_p,
     mean_estimate,
@@ -305,3 +306,70 @@ def test_samplers_that_choose_the_same_are_equivalent_once_the_videos_are_enough
     assert equivalence_p([0.0] * 98, range(98), margin=0.03) == pytest.approx(0.97**98)
     assert equivalence_p([0.0] * 99, range(99), margin=0.03) < 0.05
     assert equivalence_p([0.0] * 4, range(4), margin=0.5) == 1.0
+
+
+def test_where_few_videos_differ_equivalence_needs_gains_and_losses_to_be_rare():
+    from scipy.stats import binom
+
+    # Two of 99 videos gain, none loses: that gains are common is the harder one to rule out.
+    differences = [1.0, 1.0] + [0.0] * 97
+    assert equivalence_p(differences, range(99), margin=0.03) == pytest.approx(binom.cdf(2, 99, 0.03))
+    assert equivalence_p([-d for d in differences], range(99), margin=0.03) == pytest.approx(binom.cdf(2, 99, 0.03))
+
+
+def test_videos_are_few_effective_ones_below_half_of_their_number():
+    rng = np.random.default_rng(3)
+    # Ten videos, one of n questions and nine of 1: (n + 9)² / (n² + 9) is 5.8 for 5 and 4.4 for 7.
+    for largest, remark in ((5, ""), (7, "few effective videos: 4 of 10")):
+        videos = np.repeat(np.arange(10), [largest, *[1] * 9])
+        assert difference_estimate(rng.choice([-1.0, 1.0], videos.size), videos).remark == remark
+
+
+def test_a_mean_of_unequal_videos_has_the_degrees_of_freedom_of_its_effective_number():
+    from scipy.special import logit
+    from scipy.stats import t
+
+    sizes = np.array([40, 10, 10, 5, 5, 5, 5, 5, 5, 5])
+    videos = np.repeat(np.arange(10), sizes)
+    scores = (np.arange(videos.size) % 2).astype(float)
+    estimate, error = mean_estimate(scores, videos), standard_error(scores, videos)
+    effective = sizes.sum() ** 2 / (sizes**2).sum()
+    slope = estimate.value * (1 - estimate.value)
+    for end in (estimate.low, estimate.high):
+        assert abs(logit(end) - logit(estimate.value)) >= t.ppf(0.975, effective - 1) * error / slope - 1e-9
+
+
+def test_a_task_type_of_one_video_joins_the_type_with_the_next_fewest_videos():
+    strata = ["alone"] + ["small"] * 2 + ["big"] * 10
+
+    def error(alone, small, big):
+        return standard_error([alone, *[small] * 2, *[big] * 10], range(13), strata=strata)
+
+    # With the small type it has no spread where they are equal, whatever the big type is.
+    assert error(1.0, 1.0, 0.0) == pytest.approx(0.0, abs=1e-12)
+    assert error(0.0, 1.0, 0.0) > 0.1
+
+
+def test_a_differences_interval_is_of_the_videos_and_two_half_ones():
+    rng = np.random.default_rng(4)
+    sizes = np.array([3, 2, 2, 2, 1, 1, 1, 1])
+    differences, videos = rng.choice([-1.0, 0.0, 1.0], sizes.sum(), p=[0.2, 0.2, 0.6]), np.repeat(np.arange(8), sizes)
+    sums = np.bincount(videos, weights=differences) / sizes.sum()
+    half = np.abs(sums).max() / 2
+    flips = SignFlips(
+        np.append(sums, [half, -half]), np.append(sizes / sizes.sum(), [0.5 / 8, 0.5 / 8]), draws=INTERVAL_DRAWS
+    )
+    estimate = difference_estimate(differences, videos)
+    assert (estimate.low, estimate.high) == flips.interval(sums.sum(), level=0.95)
+
+
+def test_a_detectable_difference_of_partial_credit_is_at_most_the_mean_absolute_difference():
+    # Half of 400 questions gain a tenth, half lose it: 2.8 standard errors, and none could be more than a tenth.
+    differences = np.tile([0.1, -0.1], 200)
+    error = standard_error(differences, range(400))
+    assert detectable_difference(differences, range(400)) == pytest.approx(2.81 * error, rel=0.01)
+    # 20 of 400 differ by a tenth: a mean difference of at most .5 points.
+    few = np.where(np.arange(400) % 20 == 0, np.tile([0.1, -0.1], 200), 0.0)
+    few[20::40] *= -1
+    least = detectable_difference(few, range(400))
+    assert least is None or least <= np.abs(few).mean() + 1e-12
