@@ -255,6 +255,9 @@ def compare(
             help="Of logs, as in import lmms: k=32, metric=NAME, id_field=NAME, video_field=NAME; repeatable.",
         ),
     ] = [],  # noqa: B006
+    margin: Annotated[
+        float | None, typer.Option(help="Points: also test that the two differ by less than this.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs on the questions that both answered."""
@@ -277,7 +280,7 @@ def compare(
     runs = [read(path) for path in (a, b)]
     if values and not n_logs:
         raise InvalidInput("-o is for logs of lmms-eval; both of these are runs")
-    table = run_comparison(*runs)
+    table = run_comparison(*runs, margin=margin)
     if as_json:
         typer.echo(json.dumps(compare_document(runs[0], runs[1], table), indent=1, ensure_ascii=False))
     else:

@@ -14,7 +14,7 @@ from focus_eval.bench.report.measures import QuestionMeans, paired, question_mea
 from focus_eval.bench.report.power import more_videos_text
 from focus_eval.bench.report.recall import recall_column
 from focus_eval.bench.report.run import Run, sampler_order
-from focus_eval.bench.report.statistics import PairedComparison, compare_paired
+from focus_eval.bench.report.statistics import PairedComparison, compare_paired, equivalence_p, holm
 from focus_eval.bench.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.keyframes.rows.identity import Matches, QuestionKey, match_questions, with_answer
@@ -27,13 +27,18 @@ CANNOT_BE_SHOWN = "none"
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Comparison of series `a` and `b` on shared questions; `group` holds its benchmark, K and the like."""
+    """Comparison of series `a` and `b` on shared questions; `group` holds its benchmark, K and the like.
+
+    Args:
+        p_equivalent: p-value of two one-sided tests that the difference is beyond a margin; None without a margin.
+    """
 
     group: tuple[str, ...]
     a: str
     b: str
     compared: PairedComparison
     is_over_types: bool = False
+    p_equivalent: float | None = None
 
 
 def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
@@ -111,15 +116,18 @@ def recall_table(run: Run, *, baseline: str | None = None) -> Table | None:
     return comparison_table(pairs, name="recall_against_baseline", title=title, keys=keys, of="recall")
 
 
-def run_comparison(a: Run, b: Run) -> Table:
+def run_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table:
     """Return a table of the answers of run `b` minus those of run `a`, cell by cell, on the same questions.
 
     Cells are matched by benchmark, model, K and sampler. If each run has one unmatched cell of a benchmark, or one cell
     in all, these two are compared despite other keys. Questions are paired by content (see `rows.identity`), and the
     notes count those that are not.
 
+    Args:
+        margin: points, above 0: also test that the difference is smaller (`statistics.equivalence_p`).
+
     Raises:
-        InvalidInput: no question answered in both, or an ambiguous choice of cells; names them.
+        InvalidInput: no question answered in both, or an ambiguous choice of cells; names them. A margin not above 0.
     """
     if not a.answers or not b.answers:
         raise InvalidInput(f"{a.name if not a.answers else b.name}: has no answers to compare")
@@ -138,7 +146,8 @@ def run_comparison(a: Run, b: Run) -> Table:
         name_a, name_b = _names(part_a, part_b)
         paired_part = _with_ids_of(part_a, part_b, matches)
         group = (key_a[0], " / ".join(dict.fromkeys((key_a[1], key_b[1]))), _k_text(key_a[2], key_b[2]))
-        pair = _pair(question_means(part_a, "score"), question_means(paired_part, "score"), name_a, name_b, group)
+        means = (question_means(part_a, "score"), question_means(paired_part, "score"))
+        pair = _pair(*means, name_a, name_b, group, margin=margin)
         if pair is not None:
             pairs.append(pair)
             if key_a[0] != key_b[0]:
@@ -160,7 +169,7 @@ def run_comparison(a: Run, b: Run) -> Table:
     notes += _unmatched_notes(a, set(cells_a) - {key for key, _ in cell_pairs})
     notes += _unmatched_notes(b, set(cells_b) - {key for _, key in cell_pairs})
     title = f"Accuracy difference of {b.name} to {a.name}"
-    table = comparison_table(pairs, name="comparison", title=title)
+    table = comparison_table(pairs, name="comparison", title=title, margin=margin)
     return replace(table, notes=(*table.notes, *dict.fromkeys(notes)))
 
 
@@ -283,19 +292,36 @@ def comparison_table(
     title: str,
     keys: Sequence[str] = ("Benchmark", "Model", "K"),
     of: str = "accuracy",
+    margin: float | None = None,
 ) -> Table:
-    """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names the measure."""
+    """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names the measure.
+
+    Args:
+        margin: points that the pairs were tested to differ by less than; None if they were not.
+    """
     detectable = [pair.compared.detectable(tests=len(pairs)) for pair in pairs]
+    columns: tuple[str, ...] = ("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)", "Detectable")
+    alike: list[Cells] = [{} for _ in pairs]
+    notes = [*_notes(pairs, detectable, of)]
+    if margin is not None:
+        column = f"p within ±{margin:g}"
+        adjusted = holm([1.0 if pair.p_equivalent is None else pair.p_equivalent for pair in pairs])
+        alike = [{column: Value.of_p(float(p_value))} for p_value in adjusted]
+        columns = (*columns, column)
+        notes.append(
+            f"{column}: two one-sided tests that the difference is {margin:g} points or more, adjusted by Holm over "
+            "this column; below 0.05 the two are equivalent within the margin."
+        )
     return difference_table(
         [
-            ((*pair.group, pair.a, pair.b), _cells(pair.compared, least))
-            for pair, least in zip(pairs, detectable, strict=True)
+            ((*pair.group, pair.a, pair.b), _cells(pair.compared, least) | equivalence)
+            for pair, least, equivalence in zip(pairs, detectable, alike, strict=True)
         ],
         name=name,
         title=title,
         key_titles=(*keys, "A", "B"),
-        columns=("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)", "Detectable"),
-        notes=tuple(_notes(pairs, detectable, of)),
+        columns=columns,
+        notes=tuple(notes),
     )
 
 
@@ -382,13 +408,21 @@ def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], gr
     return [pair for pair in compared_pairs if pair is not None]
 
 
-def _pair(a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, group: tuple[str, ...]) -> Pair | None:
-    """Return the comparison on the questions that both have; None if they share none."""
+def _pair(
+    a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, group: tuple[str, ...], *, margin: float | None = None
+) -> Pair | None:
+    """Return the comparison on the questions that both have, `margin` in points; None if they share none."""
     first, second = paired(a, b)
     if not first.keys:
         return None
     compared = compare_paired(first.values, second.values, first.videos, strata=first.strata)
-    return Pair(group=group, a=name_a, b=name_b, compared=compared, is_over_types=first.strata is not None)
+    differences, is_over_types = second.values - first.values, first.strata is not None
+    p_equivalent = None
+    if margin is not None:
+        p_equivalent = equivalence_p(differences, first.videos, margin=margin / 100, strata=first.strata)
+    return Pair(
+        group=group, a=name_a, b=name_b, compared=compared, is_over_types=is_over_types, p_equivalent=p_equivalent
+    )
 
 
 def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:

@@ -167,11 +167,16 @@ def difference_estimate(
     return Estimate(value, low, high, values.size, sums.size, remark, largest)
 
 
-def equivalence_p(differences: ArrayLike, videos: Sequence[object], *, margin: float) -> float:
+def equivalence_p(
+    differences: ArrayLike, videos: Sequence[object], *, margin: float, strata: Sequence[str] | None = None
+) -> float:
     """Return the larger p-value of two one-sided tests that the mean difference is beyond `margin` (Schuirmann 1987).
 
     The p-value is below 0.05 if the 90 % interval of `difference_estimate` lies within plus and minus `margin`. It is 1
     with fewer than 5 videos.
+
+    Args:
+        strata: as in `mean_estimate`.
 
     Raises:
         InvalidInput: a margin that is not above 0, or as `mean_estimate`.
@@ -179,7 +184,7 @@ def equivalence_p(differences: ArrayLike, videos: Sequence[object], *, margin: f
     if not margin > 0:
         raise InvalidInput(f"an equivalence margin must be above 0, got {margin:g}")
     values = _checked(differences, videos, low=-1.0)
-    sums, shares = _parts_of_difference(values, videos, None)
+    sums, shares = _parts_of_difference(values, videos, strata)
     if sums.size < MIN_VIDEOS:
         return 1.0
     if _n_differing(sums) < MIN_VIDEOS:

@@ -222,6 +222,18 @@ def test_runs_without_a_common_question_are_not_compared(by_length_run, tmp_path
         run_comparison(by_length_run, other_run)
 
 
+def test_a_comparison_with_a_margin_tests_that_the_difference_is_smaller(by_length_run):
+    # Equal answers to 119 questions about a few dozen videos: within 40 points, not within 1.
+    for margin, is_equivalent in ((40.0, True), (1.0, False)):
+        table = run_comparison(by_length_run, by_length_run, margin=margin)
+        assert table.columns[-1] == f"p within ±{margin:g}"
+        assert {row.figures[-1].ours < 0.05 for row in table.rows} == {is_equivalent}
+        assert any(note.startswith(f"p within ±{margin:g}: two one-sided tests") for note in table.notes)
+    assert not any("within" in column for column in run_comparison(by_length_run, by_length_run).columns)
+    with pytest.raises(InvalidInput, match="margin must be above 0"):
+        run_comparison(by_length_run, by_length_run, margin=0.0)
+
+
 def test_a_partial_run_says_how_partial(by_length_run):
     part = Run("part", by_length_run.selections, by_length_run.answers, {"matrix": {"anchors": "by_length"}})
     table = results_table(part)
