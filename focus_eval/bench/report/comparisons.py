@@ -146,8 +146,8 @@ def run_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table:
         name_a, name_b = _names(part_a, part_b)
         paired_part = _with_ids_of(part_a, part_b, matches)
         group = (key_a[0], " / ".join(dict.fromkeys((key_a[1], key_b[1]))), _k_text(key_a[2], key_b[2]))
-        means = (question_means(part_a, "score"), question_means(paired_part, "score"))
-        pair = _pair(*means, name_a, name_b, group, margin=margin)
+        mean_pair = (question_means(part_a, "score"), question_means(paired_part, "score"))
+        pair = _pair(*mean_pair, name_a, name_b, group, margin=margin)
         if pair is not None:
             pairs.append(pair)
             if key_a[0] != key_b[0]:
@@ -301,12 +301,12 @@ def comparison_table(
     """
     detectable = [pair.compared.detectable(tests=len(pairs)) for pair in pairs]
     columns: tuple[str, ...] = ("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)", "Detectable")
-    alike: list[Cells] = [{} for _ in pairs]
+    equivalence_cells: list[Cells] = [{} for _ in pairs]
     notes = [*_notes(pairs, detectable, of)]
     if margin is not None:
         column = f"p within ±{margin:g}"
-        adjusted = holm([1.0 if pair.p_equivalent is None else pair.p_equivalent for pair in pairs])
-        alike = [{column: Value.of_p(float(p_value))} for p_value in adjusted]
+        p_values = holm([1.0 if pair.p_equivalent is None else pair.p_equivalent for pair in pairs])
+        equivalence_cells = [{column: Value.of_p(float(p_value))} for p_value in p_values]
         columns = (*columns, column)
         notes.append(
             f"{column}: two one-sided tests that the difference is {margin:g} points or more, adjusted by Holm over "
@@ -314,8 +314,8 @@ def comparison_table(
         )
     return difference_table(
         [
-            ((*pair.group, pair.a, pair.b), _cells(pair.compared, least) | equivalence)
-            for pair, least, equivalence in zip(pairs, detectable, alike, strict=True)
+            ((*pair.group, pair.a, pair.b), _cells(pair.compared, difference) | equivalence)
+            for pair, difference, equivalence in zip(pairs, detectable, equivalence_cells, strict=True)
         ],
         name=name,
         title=title,
@@ -354,12 +354,12 @@ def _baseline_groups(
 
 def _cells(compared: PairedComparison, detectable: float | None) -> Cells:
     """Return the table cells of one comparison, by column."""
-    least = Value(text=CANNOT_BE_SHOWN if compared.spread is not None else "")
+    no_difference = Value(text=CANNOT_BE_SHOWN if compared.spread is not None else "")
     return {
         "B − A (points)": compared,
         "Questions": str(compared.difference.questions),
         "Better A / B": f"{compared.better_a} / {compared.better_b}",
-        "Detectable": least if detectable is None else Value(ours=100 * detectable),
+        "Detectable": no_difference if detectable is None else Value(ours=100 * detectable),
     }
 
 
@@ -382,13 +382,18 @@ def _notes(pairs: Sequence[Pair], detectable: Sequence[float | None], of: str) -
         f"Detectable: least difference, in points, that gets an arrow{among} in 80 % of runs, from the spread over "
         "videos seen here, if all videos gain alike."
     )
-    if any(least is None and pair.compared.spread is not None for pair, least in zip(pairs, detectable, strict=True)):
+    if any(
+        difference is None and pair.compared.spread is not None
+        for pair, difference in zip(pairs, detectable, strict=True)
+    ):
         yield (
             f"Detectable, {CANNOT_BE_SHOWN}: a difference cannot be shown with this many videos. Fewer than 80 % of "
             "runs would show it even if every question that differs did so in one direction."
         )
     stated_differences = [
-        (least, pair.compared.difference.videos) for pair, least in zip(pairs, detectable, strict=True) if least
+        (difference, pair.compared.difference.videos)
+        for pair, difference in zip(pairs, detectable, strict=True)
+        if difference
     ]
     if stated_differences:
         worst, videos = max(stated_differences, key=lambda item: item[0])

@@ -152,8 +152,8 @@ def findings(sums: FloatArray, shares: FloatArray, *, level: float, tests: int =
     draws = max(_FINDING_DRAWS, int(_DRAWS_BEYOND * tests / level))
     has_arrow: NDArray[np.bool_] = np.count_nonzero(np.abs(sums) > 1e-12, axis=1) >= MIN_VIDEOS
     has_arrow[has_arrow] = rejections(sums[has_arrow], shares, level=level / tests, draws=draws)
-    widened, widened_shares = with_half_videos(sums[has_arrow], shares)
-    has_arrow[has_arrow] = rejections(widened, widened_shares, level=level, draws=_FINDING_DRAWS)
+    widened_sums, widened_shares = with_half_videos(sums[has_arrow], shares)
+    has_arrow[has_arrow] = rejections(widened_sums, widened_shares, level=level, draws=_FINDING_DRAWS)
     return has_arrow
 
 

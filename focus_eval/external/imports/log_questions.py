@@ -296,9 +296,10 @@ def _has_video_ids(log: LmmsLog) -> bool:
             if match is None:
                 return False
             numbers_by_video.setdefault(match[1], []).append(match[2])
-    *complete, last = numbers_by_video.values() or ([],)
-    three = ["1", "2", "3"]
-    return all(sorted(numbers) == three for numbers in complete) and 0 < len(last) == len({*last})
+    *earlier_videos, last_video = numbers_by_video.values() or ([],)
+    all_numbers = ["1", "2", "3"]
+    has_all = all(sorted(numbers) == all_numbers for numbers in earlier_videos)
+    return has_all and 0 < len(last_video) == len({*last_video})
 
 
 def group_fields(record: LogRecord) -> dict[str, str]:

@@ -119,9 +119,9 @@ def test_few_or_correlated_or_uneven_videos_find_the_stated_difference_in_about_
 
 
 def test_ten_comparisons_at_once_need_about_a_third_more_which_is_found_in_four_of_five_runs_after_holm():
-    alone, among_ten = (least_difference([2] * 400, Discordance(share=0.2), tests=tests) for tests in (1, 10))
+    single, among_ten = (least_difference([2] * 400, Discordance(share=0.2), tests=tests) for tests in (1, 10))
     # Normal quantiles: (2.807 + .842) / (1.960 + .842).
-    assert among_ten / alone == pytest.approx(1.303, rel=0.01)
+    assert among_ten / single == pytest.approx(1.303, rel=0.01)
     discordance, sizes = Discordance(share=0.3, video_correlation=0.1), [3] * 60
     simulated = least_difference(sizes, discordance, tests=10)
     assert 1.2 < simulated / least_difference(sizes, discordance) < 1.45
@@ -137,11 +137,11 @@ def test_a_table_states_what_its_lines_could_show_after_holm(tmp_path):
     rng = np.random.default_rng(9)
     a, b = ((rng.random(400) < 0.5).astype(float) for _ in range(2))
     pair = Pair(group=("b", "m", "8"), a="u", b="v", compared=compare_paired(a, b, range(400)))
-    one, ten = (comparison_table([pair] * n, name="n", title="t") for n in (1, 10))
-    assert ten.rows[0].figures[-1].ours / one.rows[0].figures[-1].ours == pytest.approx(1.303, rel=0.01)
+    single, ten = (comparison_table([pair] * n, name="n", title="t") for n in (1, 10))
+    assert ten.rows[0].figures[-1].ours / single.rows[0].figures[-1].ours == pytest.approx(1.303, rel=0.01)
     assert any("gets an arrow as one of 10 that Holm adjusts in 80 % of runs" in note for note in ten.notes)
-    assert any("gets an arrow in 80 % of runs" in note for note in one.notes)
-    videos = [next(note for note in table.notes if note.startswith("Power")) for table in (one, ten)]
+    assert any("gets an arrow in 80 % of runs" in note for note in single.notes)
+    videos = [next(note for note in table.notes if note.startswith("Power")) for table in (single, ten)]
     n_one, n_ten = (int(re.search(r"takes ([\d,]+) more", text)[1].replace(",", "")) + 400 for text in videos)
     # The number of videos grows with the square of the difference.
     assert n_ten / n_one == pytest.approx(1.303**2, rel=0.01)
@@ -268,8 +268,8 @@ def test_many_videos_of_which_few_differ_and_many_questions_of_few_videos_are_si
     assert least_difference([1] * 400, Discordance(share=0.05)) > 1.05 * by_t[0]
     assert least_difference([10] * 20, Discordance(share=0.3)) > 1.05 * by_t[1]
     # With 100 videos and 40 differing questions it is the t test's.
-    many = least_difference([1] * 400, Discordance(share=0.2))
-    assert many == pytest.approx(power_reach(400) * (0.2 / 400) ** 0.5)
+    of_many = least_difference([1] * 400, Discordance(share=0.2))
+    assert of_many == pytest.approx(power_reach(400) * (0.2 / 400) ** 0.5)
 
 
 def test_the_power_of_a_table_is_that_of_its_line_with_the_largest_spread():

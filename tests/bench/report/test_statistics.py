@@ -369,7 +369,7 @@ def test_a_detectable_difference_of_partial_credit_is_at_most_the_mean_absolute_
     error = standard_error(differences, range(400))
     assert detectable_difference(differences, range(400)) == pytest.approx(2.81 * error, rel=0.01)
     # 20 of 400 differ by a tenth: a mean difference of at most .5 points.
-    few = np.where(np.arange(400) % 20 == 0, np.tile([0.1, -0.1], 200), 0.0)
-    few[20::40] *= -1
-    least = detectable_difference(few, range(400))
-    assert least is None or least <= np.abs(few).mean() + 1e-12
+    few_gains = np.where(np.arange(400) % 20 == 0, np.tile([0.1, -0.1], 200), 0.0)
+    few_gains[20::40] *= -1
+    difference = detectable_difference(few_gains, range(400))
+    assert difference is None or difference <= np.abs(few_gains).mean() + 1e-12
