@@ -23,12 +23,7 @@ from numpy.typing import NDArray
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video.manifest import FileState, file_state
 from focus_eval.keyframes.video.packets import (
-    AV1,
     FrameIndex,
-    Packets,
-    blank_test,
-    form_test,
-    packet_tests,
     packets_of,
     reference_test,
 )
@@ -189,61 +184,6 @@ def _end_listening() -> None:
             _other_capture = None
 
 
-_SECOND_DECODERS = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
-
-
-class SecondDecoder:
-    """Tells from packets, in the order of decoding, whether libvpx decodes them as FFmpeg does.
-
-    Of VP9 libvpx refuses a picture whose data end too early. Of VP8 it decodes zeros from there on, while FFmpeg leaves
-    the rest of the picture as its memory was, so that the two differ. An encoder's pictures are the same with both.
-
-    Args:
-        path: of the file, for messages.
-        context: of the stream's own decoder.
-
-    Raises:
-        VideoError: this PyAV is built without libvpx.
-    """
-
-    def __init__(self, path: Path, context: Any) -> None:
-        name = _SECOND_DECODERS[context.name]
-        try:
-            self._context: Any = av.CodecContext.create(name, "r")
-        except ValueError as error:
-            raise VideoError(
-                f"{path}: {name}, which finds damage in {context.name}, is not in this FFmpeg; install the wheel of av"
-            ) from error
-        self._context.thread_count = 1
-        self._context.extradata = context.extradata
-        self._compares = context.name == "vp8"
-
-    @staticmethod
-    def exists_for(context: Any) -> bool:
-        """Return True if a stream is VP8 or VP9 of 8 bits; the libvpx of PyAV's wheel decodes no more."""
-        return context.name in _SECOND_DECODERS and (context.format is None or context.format.components[0].bits == 8)
-
-    def agrees(self, packet: Any, frames: Sequence[Any]) -> bool:
-        """Return True if libvpx decodes a packet too and, of VP8, to the same `frames`."""
-        try:
-            second_frames = self._context.decode(packet)
-        except av.FFmpegError:
-            return False
-        if not self._compares:
-            return True
-        return len(frames) == len(second_frames) and all(map(_are_equal, frames, second_frames))
-
-
-def _are_equal(frame: Any, second_frame: Any) -> bool:
-    planes = zip(frame.planes[:3], second_frame.planes[:3], strict=True)  # a fourth would be transparency
-    return all(np.array_equal(_plane_pixels(plane), _plane_pixels(second_plane)) for plane, second_plane in planes)
-
-
-def _plane_pixels(plane: Any) -> NDArray[np.uint8]:
-    rows = np.frombuffer(plane, dtype=np.uint8).reshape(plane.height, plane.line_size)
-    return rows[:, : plane.width]
-
-
 # What makes decoders refuse damage that they would hide. `explode` finds units that HEVC's decoder skips; on others it
 # finds nothing that the log does not say.
 _STRICT = "crccheck+bitstream+buffer"
@@ -262,19 +202,13 @@ class Step(NamedTuple):
 
     Args:
         position: the packet's position in the file; None for the last step, which drains the decoder.
-        is_needed: True if the packet's frame must come out, now or in a later step.
         frames: decoded frames, in presentation order, mostly of earlier packets.
         is_refused: True if the decoder raised or logged an error.
-        is_blanked: True if the packet's picture holds zeros that no encoder writes.
-        is_formed: True if the packet's parts have the form that its codec prescribes.
     """
 
     position: int | None
-    is_needed: bool
     frames: Sequence[Any]
     is_refused: bool
-    is_blanked: bool = False
-    is_formed: bool = True
 
 
 class SeekError(Exception):
@@ -292,11 +226,11 @@ class Decoder:
         path: file to open.
         container_options: options of the demuxer, as FFmpeg names them.
         state: expected state of the file; None: its present state.
-        is_verified: True for a file whose damaged frames are known: VP8 and VP9 are then not decoded twice.
 
     Attributes:
         n_decoded: number of frames decoded so far.
         cpu_seconds: processor seconds of decoding and converting so far, added by the reader.
+        shows_damage_late: True for AV1, of which a damaged header may show only in the next packet.
         has_seen_damage: True if the decoder raised or logged an error, or marked a frame as corrupt, since the last
             restart.
 
@@ -311,11 +245,8 @@ class Decoder:
         *,
         container_options: dict[str, str] | None = None,
         state: FileState | None = None,
-        is_verified: bool = False,
     ) -> None:
         self.path = path
-        self._is_verified = is_verified
-        self._second: SecondDecoder | None = None
         self._state = state or file_state(path)
         self._options = container_options or {}
         self.container: Any = None
@@ -340,12 +271,8 @@ class Decoder:
         context.options = {"err_detect": _STRICTER.get(context.name, _STRICT)}
         self._is_transport = self.container.format.name == "mpegts"
         self.may_begin_anywhere = self.container.format.name in _BROADCAST
+        self.shows_damage_late = context.name in ("av1", "libdav1d", "libaom-av1")
         self._is_reference = reference_test(context.name, context.extradata)
-        self._is_blanked = blank_test(context.name, context.extradata)
-        self._shows_damage_late = context.name in AV1
-        self._second = None
-        if SecondDecoder.exists_for(context) and not self._is_verified:
-            self._second = SecondDecoder(self.path, context)
         self.has_seen_damage = False
 
     def close(self) -> None:
@@ -375,7 +302,7 @@ class Decoder:
         """
         self.restart()
         n_good = 0
-        for packet in itertools.chain(self._packets(), [None]):
+        for packet in itertools.chain(self.packets(), [None]):
             frames, is_refused = self._decode(packet)
             is_damaged = is_refused or (packet is not None and packet.is_corrupt and not self._is_transport)
             is_damaged = is_damaged or any(frame.is_corrupt for frame in frames)
@@ -385,20 +312,6 @@ class Decoder:
             n_good += len(frames)
             yield from frames
 
-    def holds_overwritten(self, packets: Packets) -> bool:
-        """Return True if a packet holds zeros that no encoder writes, or lacks the form of its codec; reads the file.
-
-        Args:
-            packets: of the file.
-        """
-        self.restart()
-        is_blanked, codec = self._is_blanked, self.stream.codec_context
-        is_formed = form_test(codec.name, codec.extradata, packets.usual_kinds)
-        return any(
-            (is_blanked is not None and is_blanked(packet, packets.padding)) or not is_formed(packet)
-            for packet in self._packets()
-        )
-
     def checksums(self, first_packets: Set[int]) -> list[int]:
         """Return the CRC-32 of each group of packets, in file order; reads the whole file.
 
@@ -407,7 +320,7 @@ class Decoder:
         """
         self.restart()
         checksums: list[int] = []
-        for position, packet in enumerate(self._packets()):
+        for position, packet in enumerate(self.packets()):
             if position in first_packets:
                 checksums.append(0)
             checksums[-1] = zlib.crc32(memoryview(packet), checksums[-1])
@@ -417,15 +330,14 @@ class Decoder:
         """Return one Boolean per packet in file order, True if other pictures may refer to it; reads the whole file."""
         self.restart()
         is_reference = self._is_reference or (lambda packet: True)
-        return np.array([is_reference(packet) for packet in self._packets()], dtype=bool)
+        return np.array([is_reference(packet) for packet in self.packets()], dtype=bool)
 
     def frames(
         self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted_packets: Set[int]
     ) -> Iterator[Step]:
-        """Decode packets `first_packet` to `last_packet` (inclusive) and yield one `Step` each.
+        """Decode packets `first_packet` to `last_packet` (inclusive) and yield one `Step` each, then one that drains.
 
-        A step without frames follows for the next packet, only to tell `is_formed`, then one that drains. Of AV1 the
-        next packet of the group is decoded, too: a damaged header may show only there, as a packet that is refused.
+        If the decoder shows damage late, the next packet of the group is decoded, too.
 
         Args:
             wanted_packets: positions of packets whose frames must come out; unreferenced other pictures may be dropped.
@@ -433,29 +345,24 @@ class Decoder:
         Raises:
             SeekError: a seek led to wrong packets; call again.
         """
-        codec = self.stream.codec_context
-        test_form, is_reference = packet_tests(codec.name, codec.extradata, index.packets.usual_kinds)
+        is_reference = self._is_reference
+        # A field may refer to the other of its frame; of a group without a sync frame FFmpeg needs all packets.
+        if index.packets.is_second_field.any() or not index.packets.is_sync[first_packet]:
+            is_reference = None
         context, skipped = None, ""
         for position, packet in self._packets_from(index, first_packet):
+            if position > last_packet and not (self.shows_damage_late and not index.packets.is_sync[position]):
+                break
             if context is not self.stream.codec_context:  # a new one, if the file had to be opened again for the packet
                 context, skipped = self.stream.codec_context, ""
-            is_formed = test_form(packet)
-            shows_damage_late = self._shows_damage_late and not index.packets.is_sync[position]
-            if position > last_packet:
-                _, is_refused = self._decode(packet) if is_formed and shows_damage_late else ((), False)
-                yield Step(position, False, (), is_refused=False, is_formed=is_formed and not is_refused)
-                break
-            is_needed = True
             if is_reference is not None:
-                is_needed = position in wanted_packets or is_reference(packet)
                 skipped_now = "DEFAULT" if position in wanted_packets else "NONREF"
                 if skipped != skipped_now:  # setting it takes as long as a test of the packet
                     context.skip_frame = skipped = skipped_now
-            is_blanked = is_needed and self._is_blanked is not None and self._is_blanked(packet, index.packets.padding)
-            frames, is_refused = self._decode(packet)
-            is_formed = is_formed and not (shows_damage_late and is_refused)
-            yield Step(position, is_needed, frames, is_refused, is_blanked, is_formed)
-        yield Step(None, False, *self._decode(None))
+            yield Step(position, *self._decode(packet))
+            if position > last_packet:
+                break
+        yield Step(None, *self._decode(None))
 
     def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
         """Yield (position in the file, packet) from position `first` on, wherever the demuxer's seek ends."""
@@ -468,7 +375,7 @@ class Decoder:
             ways = [*(partial(self._seek, int(ticks)) for ticks in times), self.restart]
         for go in ways:
             go()
-            packets = self._packets()
+            packets = self.packets()
             for packet in itertools.islice(packets, _MAX_FRAGMENTS_AFTER_SEEK):
                 landed = index.packet_at(packet.pts)
                 # A seek may land within a packet: its rest then comes with a time of its own.
@@ -490,7 +397,7 @@ class Decoder:
         """
         ticks, sizes = index.packets.ticks, index.packets.sizes
         for position, packet in enumerate(packets, landed):
-            if position >= ticks.size or packet.pts != ticks[position] or packet.size != sizes[position]:
+            if position >= ticks.size or (packet.pts or 0) != ticks[position] or packet.size != sizes[position]:
                 if self._seeks:
                     self._seeks = False
                     raise SeekError
@@ -505,7 +412,7 @@ class Decoder:
         # A seek that fails leaves the decoder as it is: drained, it would refuse every packet.
         self.stream.codec_context.flush_buffers()
 
-    def _packets(self) -> Iterator[Any]:
+    def packets(self) -> Iterator[Any]:
         """Yield the packets of the stream from the demuxer's position on."""
         try:
             yield from packets_of(self.container, self.stream)
@@ -523,8 +430,7 @@ class Decoder:
             except av.FFmpegError:
                 self.has_seen_damage = True
                 return (), True
-            is_confirmed = self._second is None or packet is None or self._second.agrees(packet, frames)
-        has_complained = not is_confirmed or any(not line.partition(": ")[2].startswith(_HARMLESS) for line in logged)
+        has_complained = any(not line.partition(": ")[2].startswith(_HARMLESS) for line in logged)
         self.has_seen_damage |= has_complained or any(frame.is_corrupt for frame in frames)
         self.n_decoded += len(frames)
         return frames, has_complained

@@ -1,14 +1,14 @@
-"""Checks that a file is whole, as far as its container shows."""
+"""Checks that a file is whole where its container shows it and FFmpeg does not say.
+
+`docs/reliability.md` says what each check prevents, by `scripts/checks/reader_checks.py`.
+"""
 
 from __future__ import annotations
 
 import mmap
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,64 +17,103 @@ from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video.decoder import Decoder, mp4_boxes, remedy
 from focus_eval.keyframes.video.packets import Packets, packets_of
 
+# Raw streams, whose demuxer logs under the name of its parser; the decoder complains itself where a picture is damaged.
+_RAW_FORMATS = ("h264", "hevc", "vvc", "mpegvideo", "m4v", "h263", "h261", "mjpeg", "obu", "av1")
 
-@dataclass
-class Findings:
-    """Results of the check of a container.
+
+def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[str]) -> list[str]:
+    """Raise VideoError if the container shows that bytes are missing or overwritten; return harmless peculiarities.
 
     Args:
-        notes: harmless peculiarities of the file.
-        has_odd_end: True if bytes after the last picture are cut, or are padding: FFmpeg may complain of them.
+        logged: errors that FFmpeg logged while the file was opened and demuxed, as `source: message`.
+
+    Raises:
+        VideoError: no packet; bytes that are missing, overwritten or there twice; a demuxer that lost its way.
     """
+    if packets.ticks.size == 0:
+        raise VideoError(f"{path}: the video stream holds no frame; download it again")
+    container, notes = decoder.container.format.name, list[str]()
+    for name, find_fault in _FAULTS.items():
+        if name in container.split(","):
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                fault = find_fault(data, decoder, packets, notes)
+            if fault:
+                raise VideoError(f"{path}: {fault}; {remedy(path)}")
+    complaints = [line for line in logged if line.startswith(f"{container}: ") and container not in _RAW_FORMATS]
+    if complaints and not any(_AT_THE_END in note for note in notes):
+        complaint = complaints[0].partition(": ")[2][:120]
+        if "partial file" in complaint:
+            raise VideoError(f"{path}: cut off ({complaint}); {remedy(path)}")
+        raise VideoError(f"{path}: damaged ({complaint}); download it again")
+    return notes
 
-    notes: list[str] = field(default_factory=list)
-    has_odd_end: bool = False
 
-    def note_end(self, note: str) -> None:
-        """Note a peculiarity after the last picture."""
-        self.notes.append(note)
-        self.has_odd_end = True
+# Of bytes after the last picture, which FFmpeg may complain of.
+_AT_THE_END = "behind"
 
 
-_PACK, _END, _FIRST_STREAM = 0xBA, 0xB9, 0xBB
-_MPEG1_PACK, _MPEG2_PACK = 12, 14
+def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
+    """Return the fault if an AVI holds another number of frames than its header promises, as a clause, or None."""
+    n_promised, n_packets = decoder.stream.frames, packets.ticks.size
+    if 0 < n_promised < n_packets:
+        return f"the header promises {n_promised} frames, the file holds {n_packets}: part of it is there twice"
+    # AVI counts a repeated frame, which has an index entry but no packet; its time base is one frame. The last frame
+    # may be repeated as often as any other.
+    n_packets = max(n_packets, packets.end_ticks + int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1)
+    if n_promised > n_packets:
+        return f"the header promises {n_promised} frames, the file holds {n_packets}: cut off"
+    return None
 
 
-def _program_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
-    """Return the fault in the structure of an MPEG program stream, as a clause for a message, or None."""
-    at = 0
-    while at + 6 <= len(data):
-        kind = data[at + 3]
-        if data[at : at + 3] != b"\0\0\1" or kind < _END:
-            return None if not data[at:].strip(b"\0") else f"damaged at byte {at}, where a packet should begin"
-        if kind == _PACK:
-            at += _MPEG2_PACK + (data[at + 13] & 7) if data[at + 4] >> 6 == 1 else _MPEG1_PACK
-        elif kind == _END:
-            at += 4
-        else:
-            at += 6 + int.from_bytes(data[at + 4 : at + 6], "big")
-    return "its last packet is incomplete: cut off" if at > len(data) else None
+_NESTED = (b"traf", b"trak", b"mdia", b"minf", b"stbl")
+_MAX_NESTED_BOXES = 8
+_COPYRIGHT = 0xA9
+
+
+def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
+    """Return the fault in the boxes of an MP4 in fragments, as a clause for a message, or None.
+
+    FFmpeg finds a fragment by the length of the one before it. Without fragments it finds every picture by the index.
+    """
+    is_fragmented = False
+    for name, start, length in mp4_boxes(data):
+        is_fragmented |= name == b"moof"
+        if not is_fragmented or not (name.strip(b"\0") or data[start:].strip(b"\0")):
+            continue
+        if length < 8 or not all(32 <= byte < 127 or byte == _COPYRIGHT for byte in name):
+            return f"damaged at byte {start}, where a box should begin"
+        if start + length > len(data) and name in (b"moof", b"mdat"):
+            return f"its part {name.decode()} needs {start + length} bytes, the file has {len(data)}: cut off"
+        if name == b"moof" and not _nests(data, start + 8, start + length):
+            return f"damaged at byte {start}, where a fragment begins"
+    return None
+
+
+def _nests(data: mmap.mmap, start: int, stop: int, *, depth: int = 0) -> bool:
+    """Return True if MP4 boxes exactly fill bytes `[start, stop)`, also inside tracks and their tables."""
+    while start + 8 <= stop and depth < _MAX_NESTED_BOXES:
+        length = int.from_bytes(data[start : start + 4], "big")
+        is_nested = data[start + 4 : start + 8] in _NESTED
+        if length < 8 or (is_nested and not _nests(data, start + 8, start + length, depth=depth + 1)):
+            return False
+        start += length
+    return start == stop
 
 
 _EBML, _SEGMENT, _CLUSTER, _CRC = 0x1A45DFA3, 0x18538067, 0x1F43B675, 0xBF
-# What may lie directly in a segment (RFC 9559, 5.1): SeekHead, Info, Tracks, Cluster, Cues, Attachments, Chapters and
-# Tags; Void and CRC-32 may lie anywhere.
-_PARTS = {0x114D9B74, 0x1549A966, 0x1654AE6B, _CLUSTER, 0x1C53BB6B, 0x1941A469, 0x1043A770, 0x1254C367, 0xEC, _CRC}
 # Editors of titles and tags leave the checksums of these as they were; players do not look at them. Seeking by wrong
 # cues is noticed by the packets that come.
 _HOLD_NO_PICTURES = {
     0x114D9B74: "seek head", 0x1549A966: "title", 0x1C53BB6B: "cues", 0x1941A469: "attachments", 0x1043A770: "chapters",
     0x1254C367: "tags",
 }  # fmt: skip
-# Writers put these behind all clusters, or before them.
-_BEHIND_PICTURES = (0x1C53BB6B, 0x1254C367)
 
 
-def matroska_fault(data: mmap.mmap, findings: Findings) -> str | None:
-    """Return the fault in the structure of a Matroska or WebM file, as a clause for a message, or None.
+def _matroska_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
+    """Return the fault in the size or a checksum of a Matroska or WebM file, as a clause for a message, or None.
 
-    Live recordings state no sizes, so None is returned. If the writer left CRC-32 checksums (FFmpeg does, in Matroska
-    but not in WebM), the bytes of each part are compared with them (RFC 8794, 11.3.1).
+    Live recordings state no sizes. If the writer left CRC-32 checksums (FFmpeg does, in Matroska but not in WebM), the
+    bytes of each part are compared with them (RFC 8794, 11.3.1).
     """
     at, kind, size = _header(data, 0)
     if kind != _EBML or size is None:
@@ -82,32 +121,29 @@ def matroska_fault(data: mmap.mmap, findings: Findings) -> str | None:
     at, kind, size = _header(data, at + size)
     if kind != _SEGMENT or size is None:
         return None
-    fault = _segment_fault(data, at, min(at + size, len(data)), findings)
-    if at + size > len(data) and not findings.has_odd_end:
-        return f"the header promises {at + size} bytes, the file has {len(data)}: cut off, or bytes are missing"
-    return fault
-
-
-def _segment_fault(data: mmap.mmap, at: int, end: int, findings: Findings) -> str | None:
-    """Return the fault among the parts of a Matroska segment `[at, end)`, as a clause for a message, or None."""
-    has_clusters = False
-    while at < end:
+    end = at + size
+    while at < min(end, len(data)):
         start, kind, size = _header(data, at)
-        if size is None and kind == _CLUSTER:  # written live: its end, and all behind it, is known to the demuxer alone
-            return None
-        if has_clusters and kind in _BEHIND_PICTURES and size and start + size > end:
-            findings.note_end(f"its {_HOLD_NO_PICTURES[kind]}, behind the last picture, are cut off")
+        if size is None:
             break
-        if size is None or kind not in _PARTS or start + size > end:
-            return f"damaged at byte {at}, where a part of the file should begin"
+        if start + size > len(data):
+            if kind in _HOLD_NO_PICTURES:
+                notes.append(f"its {_HOLD_NO_PICTURES[kind]}, behind the last picture, are cut off")
+                return None
+            break
         has_checksum = size > 6 and data[start] == _CRC and data[start + 1] == 0x84
         checksum = int.from_bytes(data[start + 2 : start + 6], "little")
         if has_checksum and zlib.crc32(memoryview(data)[start + 6 : start + size]) != checksum:
             if kind not in _HOLD_NO_PICTURES:
                 return f"damaged between bytes {start} and {start + size}, whose checksum does not match"
-            findings.notes.append(f"the checksum of its {_HOLD_NO_PICTURES[kind]} does not match")
-        has_clusters |= kind == _CLUSTER
+            notes.append(f"the checksum of its {_HOLD_NO_PICTURES[kind]} does not match")
         at = start + size
+    return _size_fault(end, len(data))
+
+
+def _size_fault(promised: int, size: int) -> str | None:
+    if promised > size:
+        return f"the header promises {promised} bytes, the file has {size}: cut off, or bytes are missing"
     return None
 
 
@@ -130,8 +166,6 @@ def _header(data: mmap.mmap, at: int) -> tuple[int, int, int | None]:
 _SYNC = 0x47
 # Plain, with an arrival time before each packet (Blu-ray), with error correction after each.
 _PACKET_LENGTHS = ((188, 0), (192, 4), (204, 0))
-# Flags and a clock.
-_CLOCK_LENGTH = 7
 # Between two recordings that were joined lie the tables that begin the second: that many packets back at most.
 _MAX_TABLES_AT_JOIN = 8
 _COUNTER_VALUES = 16
@@ -139,7 +173,7 @@ _CHUNK = 1 << 20
 
 
 def transport_fault(
-    data: mmap.mmap, *, pid: int, n_pictures: int, findings: Findings, is_marked: Callable[[], bool]
+    data: mmap.mmap, *, pid: int, n_pictures: int, notes: list[str], is_marked: Callable[[], bool]
 ) -> str | None:
     """Return the fault in the packets of stream `pid`, as a clause for a message, or None.
 
@@ -156,7 +190,7 @@ def transport_fault(
     if shape is None:
         return None
     length, skip = shape
-    size = _unpadded_size(data, length, findings)
+    size = _unpadded_size(data, length, notes)
     if size % length:
         return f"it ends within a packet ({size} bytes in packets of {length}): cut off"
     packets = np.frombuffer(data, dtype=np.uint8, count=size).reshape(-1, length)[:, skip:]
@@ -175,7 +209,7 @@ def transport_fault(
         return f"{n_times - n_pictures} of its pictures are missing"
     fault = _counter_fault(head, pids, pid)
     if damaged.size and fault is None:
-        findings.notes.append(f"packet {damaged[0]} of {len(head)}, not of the video, is damaged")
+        notes.append(f"packet {damaged[0]} of {len(head)}, not of the video, is damaged")
     return fault
 
 
@@ -190,7 +224,7 @@ def _count_times(starts: NDArray[np.uint8]) -> int:
     return n_times
 
 
-def _unpadded_size(data: mmap.mmap, length: int, findings: Findings) -> int:
+def _unpadded_size(data: mmap.mmap, length: int, notes: list[str]) -> int:
     """Return the file size without zeros behind the last packet; the full size if they start within one."""
     size = len(data)
     while size and data[size - 1] == 0:
@@ -198,7 +232,7 @@ def _unpadded_size(data: mmap.mmap, length: int, findings: Findings) -> int:
         size = start + len(data[start:size].rstrip(b"\0"))
     if size == len(data) or size % length:
         return len(data)
-    findings.note_end(f"{len(data) - size} zeros behind its last packet")
+    notes.append(f"{len(data) - size} zeros behind its last packet")
     return size
 
 
@@ -212,23 +246,6 @@ def _packet_shape(data: mmap.mmap) -> tuple[int, int] | None:
     return None
 
 
-def ends_in_full_packet(data: mmap.mmap, *, pid: int) -> bool:
-    """Return True if the last packet of stream `pid` is full: its picture may continue in a missing packet.
-
-    A muxer fills the last packet of a picture with stuffing, unless the picture happens to fit (1 of 184).
-    """
-    shape = _packet_shape(data)
-    if shape is None:
-        return False
-    length, skip = shape
-    for start in range(len(data) - len(data) % length - length, -1, -length):
-        head = data[start + skip : start + skip + 6]
-        if (head[1] & 31) << 8 | head[2] == pid and head[3] & 0x10:
-            # An adaptation field that carries a clock and no more does not fill up.
-            return not head[3] & 0x20 or (head[5] & 0x10 > 0 and head[4] == _CLOCK_LENGTH)
-    return False
-
-
 def _counter_fault(head: NDArray[np.uint8], pids: NDArray[np.int64], pid: int) -> str | None:
     """Return the fault in the packet counters of stream `pid`, as a clause for a message, or None.
 
@@ -238,8 +255,6 @@ def _counter_fault(head: NDArray[np.uint8], pids: NDArray[np.int64], pid: int) -
     """
     at = np.flatnonzero(pids == pid)
     flags = head[at]
-    if (flags[:, 1] & 0x80).any():
-        return f"packet {int(at[np.argmax(flags[:, 1] & 0x80)])} is marked as damaged by the receiver"
     has_adaptation = (flags[:, 3] & 0x20 > 0) & (flags[:, 4] > 0)
     is_announced = has_adaptation & (flags[:, 5] & 0x80 > 0)
     is_start = (flags[:, 1] & 0x40 > 0) & has_adaptation & (flags[:, 5] & 0x40 > 0)
@@ -256,224 +271,20 @@ def _counter_fault(head: NDArray[np.uint8], pids: NDArray[np.int64], pid: int) -
 
 
 _MICROSECONDS = 1_000_000
-# Header times are rounded, and some muxers leave the last frame out.
-_MAX_SECONDS_SHORT = 1.0
 _ASF_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 _ASF_BROADCAST = 1
 _OGG_LAST_PAGE = 4
-_COPYRIGHT = 0xA9
-_NESTED = (b"traf", b"trak", b"mdia", b"minf", b"stbl")
-# Players' tags that are put behind a file.
-_TAGS = (b"ID3", b"TAG", b"APE")
 
 
-def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[str]) -> Findings:
-    """Raise VideoError if the container shows that bytes are missing or overwritten; return harmless findings.
-
-    Args:
-        logged: errors that FFmpeg logged while the file was opened and demuxed, as `source: message`.
-
-    Raises:
-        VideoError: no packet; fewer frames or seconds than the header promises; bytes missing at the end or in the
-            middle; a demuxer that lost its way.
-    """
-    if packets.ticks.size == 0:
-        raise VideoError(f"{path}: the video stream holds no frame; download it again")
-    names = decoder.container.format.name.split(",")
-    findings = Findings()
-    _check_count(path, decoder, packets)
-    if "matroska" in names:
-        _check_length(path, decoder, packets)
-    for name, find_fault in _FAULTS.items():
-        if name in names:
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                fault = find_fault(data, decoder, packets, findings)
-            if fault:
-                raise VideoError(f"{path}: {fault}; {remedy(path)}")
-    if "mov" in names and _overlap(packets):
-        raise VideoError(f"{path}: its index gives the same bytes to two frames: damaged; download it again")
-    complaints = [line for line in logged if line.startswith(f"{decoder.container.format.name}: ")]
-    if complaints and not findings.has_odd_end:
-        raise VideoError(f"{path}: damaged ({complaints[0].partition(': ')[2][:120]}); download it again")
-    return findings
-
-
-def mark_doubtful_end(path: Path, decoder: Decoder, packets: Packets) -> Packets:
-    """Return `packets`, the last one marked as corrupt if a transport stream may have been cut within it."""
-    if decoder.container.format.name != "mpegts":
-        return packets
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        is_corrupt = packets.is_corrupt.copy()
-        is_corrupt[-1] |= ends_in_full_packet(data, pid=decoder.stream.id)
-    return replace(packets, is_corrupt=is_corrupt)
-
-
-def _check_count(path: Path, decoder: Decoder, packets: Packets) -> None:
-    """Raise VideoError if the header promises more frames than the file holds; of AVI also if fewer."""
-    n_promised, n_packets = decoder.stream.frames, packets.ticks.size
-    if n_promised > n_packets and "mov" in decoder.container.format.name:
-        # An edit list may leave samples out; without it the demuxer shows all that are there.
-        whole = Decoder(path, container_options={"ignore_editlist": "1"})
-        n_packets = sum(1 for _ in packets_of(whole.container, whole.stream))
-        whole.close()
-    if decoder.container.format.name == "avi":
-        if 0 < n_promised < n_packets:
-            raise VideoError(
-                f"{path}: the header promises {n_promised} frames, the file holds {n_packets}: part of it is there "
-                "twice; download it again"
-            )
-        # AVI counts a repeated frame, which has an index entry but no packet; its time base is one frame. The last
-        # frame may be repeated as often as any other.
-        n_packets = max(n_packets, packets.end_ticks + int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1)
-    if n_promised > n_packets:
-        raise VideoError(
-            f"{path}: the header promises {n_promised} frames, the file holds {n_packets}: cut off; {remedy(path)}"
-        )
-
-
-def _check_length(path: Path, decoder: Decoder, packets: Packets) -> None:
-    """Raise VideoError if all streams end well before the duration that the header states, counted from time 0."""
-    promised_seconds = (decoder.container.duration or 0) / _MICROSECONDS
-    held_seconds = _held_seconds(decoder, packets)
-    if promised_seconds - held_seconds <= _MAX_SECONDS_SHORT:
-        return
-    decoder.restart()
-    ends = [
-        (packet.pts + (packet.duration or 0)) * packet.time_base
-        for packet in packets_of(decoder.container)
-        if packet.pts is not None
-    ]
-    held_seconds = float(max(ends, default=0))
-    if promised_seconds - held_seconds > _MAX_SECONDS_SHORT:
-        raise VideoError(
-            f"{path}: the header promises {promised_seconds:.1f} s, the file holds {held_seconds:.1f} s: cut off; "
-            f"{remedy(path)}"
-        )
-
-
-def _held_seconds(decoder: Decoder, packets: Packets) -> float:
-    """Return the time in seconds at which the last picture ends."""
-    return float(packets.end_ticks * decoder.stream.time_base)
-
-
-def _overlap(packets: Packets) -> bool:
-    """Return True if two packets share bytes without being identical (a picture that is shown again)."""
-    order = np.lexsort((packets.sizes, packets.places))
-    starts, sizes = packets.places[order], packets.sizes[order]
-    is_same = (np.diff(starts) == 0) & (np.diff(sizes) == 0)
-    return bool(((starts[:-1] + sizes[:-1] > starts[1:]) & ~is_same & (starts[:-1] >= 0)).any())
-
-
-def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
-    """Return the fault in the boxes of an MP4, as a clause for a message, or None."""
-    numbers: list[int] = []
-    names, index = set(), None
-    for name, start, length in mp4_boxes(data):
-        if not name.strip(b"\0") and not data[start:].strip(b"\0"):
-            return _padding_fault(data, start, decoder, packets, is_complete=not numbers or b"mfra" in names)
-        if data[start : start + 3] in _TAGS and b"moov" in names:
-            findings.notes.append(f"{len(data) - start} bytes of tags behind its last part")
-            break
-        is_box = all(32 <= byte < 127 or byte == _COPYRIGHT for byte in name) and length >= 8
-        if index and not (is_box and start + length <= len(data)) and _nests(data, *index):
-            findings.notes.append(f"{len(data) - start} bytes that belong to no part behind its last")
-            break
-        if not is_box:
-            return f"damaged at byte {start}, where a box should begin"
-        if start + length > len(data):
-            box = name.decode("latin-1")
-            is_index = name == b"mfra" and numbers
-            if not is_index and (b"moov" not in names or numbers or not _has_all_samples(decoder.path)):
-                return f"its part {box} needs {start + length} bytes, the file has {len(data)}: cut off"
-            findings.note_end(f"its last part states {start + length - len(data)} bytes too many")
-        # Behind the samples and their index, whatever follows was put there by a camera or an editor.
-        if name == b"moov" and b"mdat" in names and not numbers:
-            index = (start + 8, start + length)
-        if name == b"moof":
-            if data[start + 12 : start + 16] != b"mfhd" or not _nests(data, start + 8, start + length):
-                return f"damaged at byte {start}, where a fragment begins"
-            numbers.append(int.from_bytes(data[start + 20 : start + 24], "big"))
-        names.add(name)
-    return _fragment_fault(numbers)
-
-
-def _fragment_fault(numbers: list[int]) -> str | None:
-    """Return the fault in the numbers of an MP4's fragments, as a clause for a message, or None."""
-    # A writer that does not count gives all the same number.
-    if len(set(numbers)) < 2 or (np.diff(numbers) == 1).all():
-        return None
-    ordered, counts = np.unique(numbers, return_counts=True)
-    gaps = ordered[:-1][np.diff(ordered) > 1]
-    if gaps.size:
-        return f"a fragment of it is missing, number {gaps[0] + 1}"
-    if (counts > 1).any():
-        return f"fragment {ordered[counts > 1][0]} of it is there twice"
-    at = int(np.argmax(np.diff(numbers) != 1))
-    return f"its fragments are in another order: after number {numbers[at]} comes {numbers[at + 1]}"
-
-
-def _padding_fault(data: mmap.mmap, start: int, decoder: Decoder, packets: Packets, *, is_complete: bool) -> str | None:
-    """Return None if the zeros from byte `start` to the end are padding, else the fault.
-
-    After fragments they may also be reserved space, in a recording that was interrupted: then the index of fragments,
-    which is written last, must be there, or the pictures must reach the end that the header states.
-    """
-    moov = next((data[at : at + length] for name, at, length in mp4_boxes(data) if name == b"moov"), b"")
-    promised_seconds = _stated_seconds(moov)
-    held_seconds = _held_seconds(decoder, packets)
-    if is_complete or (promised_seconds and promised_seconds - held_seconds <= _MAX_SECONDS_SHORT):
-        return None
-    return f"only zeros from byte {start} on, where the next fragment should be: unfinished or cut off"
-
-
-def _stated_seconds(moov: bytes) -> float:
-    """Return the length in seconds, with all fragments, that a `moov` box states; 0 if none (ISO 14496-12, 8.8.2)."""
-    header, extends = moov.find(b"mvhd"), moov.find(b"mehd")
-    if header < 0:
-        return 0.0
-    wide = 8 if moov[header + 4] else 4
-    at = header + 8 + 2 * wide
-    ticks = int.from_bytes(moov[at : at + 4], "big")
-    n_ticks = int.from_bytes(moov[at + 4 : at + 4 + wide], "big")
-    if extends >= 0:
-        n_ticks = int.from_bytes(moov[extends + 8 : extends + (16 if moov[extends + 4] else 12)], "big")
-    return n_ticks / ticks if ticks else 0.0
-
-
-def _has_all_samples(path: Path) -> bool:
-    """Return True if every sample that the index names, of every stream, is whole in the file."""
-    whole = Decoder(path, container_options={"ignore_editlist": "1"})
-    n_missing = {stream.index: stream.frames for stream in whole.container.streams}
-    is_whole = True
-    for packet in packets_of(whole.container):
-        n_missing[packet.stream_index] -= 1
-        is_whole = is_whole and not packet.is_corrupt
-    whole.close()
-    return is_whole and not any(n_missing.values())
-
-
-def _nests(data: mmap.mmap, start: int, stop: int) -> bool:
-    """Return True if MP4 boxes exactly fill bytes `[start, stop)`, also inside tracks and their tables."""
-    while start + 8 <= stop:
-        length = int.from_bytes(data[start : start + 4], "big")
-        if length < 8 or (data[start + 4 : start + 8] in _NESTED and not _nests(data, start + 8, start + length)):
-            return False
-        start += length
-    return start == stop
-
-
-def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
+def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
     """Return the fault if the header promises more bytes than the file has, as a clause for a message, or None."""
     at = data.find(_ASF_FILE_PROPERTIES, 0, 1 << 16)
     if at < 0 or int.from_bytes(data[at + 88 : at + 92], "little") & _ASF_BROADCAST:
         return None
-    promised = int.from_bytes(data[at + 40 : at + 48], "little")
-    if promised > len(data):
-        return f"the header promises {promised} bytes, the file has {len(data)}: cut off, or bytes are missing"
-    return None
+    return _size_fault(int.from_bytes(data[at + 40 : at + 48], "little"), len(data))
 
 
-def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
+def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
     """Return the fault in the tags of an FLV file, as a clause for a message, or None.
 
     A tag has 11 bytes of header with the size of the content, then 4 bytes with the size of both.
@@ -486,12 +297,12 @@ def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
     if start == len(data) or (start < len(data) and not data[start:].strip(b"\0")):
         return None
     promised = (decoder.container.duration or 0) / _MICROSECONDS
-    if start == len(data) + 4 and promised - _held_seconds(decoder, packets) < 0.1:
+    if start == len(data) + 4 and promised - float(packets.end_ticks * decoder.stream.time_base) < 0.1:
         return None
     return "its last part is incomplete: cut off, or bytes are missing"
 
 
-def _ogg_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Findings) -> str | None:
+def _ogg_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
     """Return the fault in the pages of an Ogg file, as a clause for a message, or None.
 
     The last page of each stream must be marked as the last (RFC 3533, 6).
@@ -506,23 +317,21 @@ def _ogg_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, findings: Fi
     return None if all(last.values()) else "its last page is missing: cut off"
 
 
-def _marks_packets(decoder: Decoder) -> bool:
-    decoder.restart()
-    return any(packet.is_corrupt for packet in packets_of(decoder.container, decoder.stream))
+def _transport_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
+    def is_marked() -> bool:
+        decoder.restart()
+        return any(packet.is_corrupt for packet in packets_of(decoder.container, decoder.stream))
+
+    pid, n_pictures = decoder.stream.id, packets.ticks.size
+    return transport_fault(data, pid=pid, n_pictures=n_pictures, notes=notes, is_marked=is_marked)
 
 
-_FAULTS: dict[str, Callable[[mmap.mmap, Any, Packets, Findings], str | None]] = {
+_FAULTS: dict[str, Callable[[mmap.mmap, Decoder, Packets, list[str]], str | None]] = {
+    "avi": _avi_fault,
     "mov": _mp4_fault,
     "asf": _asf_fault,
     "flv": _flv_fault,
     "ogg": _ogg_fault,
-    "matroska": lambda data, decoder, packets, findings: matroska_fault(data, findings),
-    "mpegts": lambda data, decoder, packets, findings: transport_fault(
-        data,
-        pid=decoder.stream.id,
-        n_pictures=packets.ticks.size,
-        findings=findings,
-        is_marked=partial(_marks_packets, decoder),
-    ),
-    "mpeg": _program_fault,
+    "matroska": _matroska_fault,
+    "mpegts": _transport_fault,
 }

@@ -218,7 +218,8 @@ class VideoVerdict:
             if frames can only be counted.
         error: why the file is refused as a whole; "" if it is not.
         writer: versions that decoded it.
-        notes: harmless peculiarities, such as HDR.
+        notes: harmless peculiarities, such as HDR, and signs of damage that prove nothing; no frame is refused for
+            them.
     """
 
     frames: int

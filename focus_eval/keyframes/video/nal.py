@@ -1,49 +1,42 @@
-"""Reads the NAL units of H.264 and HEVC packets: where decoding can start, what refers to what, what is damaged."""
+"""Reads the NAL units of H.264 packets: where decoding can start, what is a reference, which fields make a frame."""
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 START = b"\x00\x00\x01"
 # Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
 MAX_HEAD_BYTES = 4096
-H264_SLICES, HEVC_SLICES = (1, 5), range(32)
-_IDR, _SEI, _SEQUENCE = 5, 6, 7
+H264_SLICES = (1, 5)
+_IDR, _SEI, _SEQUENCE, _PICTURE = 5, 6, 7, 8
 _RECOVERY_POINT = 6
-_INTRA = 2  # a slice type modulo 5
 
 
-def nal_length_bytes(extradata: bytes | None, codec: str = "h264") -> int:
-    """Return the size in bytes of MP4's NAL length field (ISO 14496-15, 5.3.3 and 8.3.3), 0 if start codes are used."""
-    at = 4 if codec == "h264" else 21
-    return (extradata[at] & 3) + 1 if extradata and len(extradata) > at and extradata[0] == 1 else 0
+def nal_length_bytes(extradata: bytes | None) -> int:
+    """Return the size in bytes of MP4's NAL length field (ISO 14496-15, 5.3.3), 0 if start codes are used."""
+    return (extradata[4] & 3) + 1 if extradata and len(extradata) > 4 and extradata[0] == 1 else 0
 
 
-def nal_units(packet: Any, length_bytes: int) -> tuple[list[tuple[int, bytes]], bool]:
-    """Return the NAL units of an H.264 packet, and True if they fill it, up to zeros behind them, as FFmpeg accepts.
+def nal_units(packet: Any, length_bytes: int) -> list[tuple[int, bytes]]:
+    """Return the NAL units of an H.264 packet as (header byte, up to 300 bytes after it).
 
-    A unit is (header byte, up to 300 bytes after it); with start codes, those of the first 4 KiB only. As in FFmpeg, a
-    unit with a length may hold more units behind start codes: Samsung's cameras put a picture behind its prefix unit
-    this way.
+    With start codes, the units of the first 4 KiB only. As in FFmpeg, a unit with a length may hold more units behind
+    start codes: Samsung's cameras put a picture behind its prefix unit this way.
     """
     if length_bytes == 0:
-        return list(_units_behind_codes(bytes(memoryview(packet)[:MAX_HEAD_BYTES]))), True
+        return list(_units_behind_codes(bytes(memoryview(packet)[:MAX_HEAD_BYTES])))
     data = bytes(packet)
     units: list[tuple[int, bytes]] = []
-    at, size, fills = 0, len(data), True
-    # Not by `sized_units`: for each frame that is asked for, dozens of packets are looked at.
+    at, size = 0, len(data)
     while at + length_bytes < size:
         start = at + length_bytes
         at = start + int.from_bytes(data[at:start], "big")
         header = data[start]
-        fills = fills and at <= size and (header < 128 or at == start)
         units.append((header, data[start + 1 : min(at, start + 300)]))
         if header & 31 not in H264_SLICES:
             units += _units_behind_codes(data[start : min(at, start + MAX_HEAD_BYTES)])
-    return units, fills and not data[at:].strip(b"\0")
+    return units
 
 
 def _units_behind_codes(head: bytes) -> Iterator[tuple[int, bytes]]:
@@ -52,37 +45,18 @@ def _units_behind_codes(head: bytes) -> Iterator[tuple[int, bytes]]:
         yield head[at], head[at + 1 : at + 297]
 
 
-def sized_units(data: memoryview, length_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield [start, stop) of the NAL units that follow their length; the last `stop` may lie past the data."""
-    at = 0
-    while at + length_bytes < len(data):
-        start = at + length_bytes
-        at = start + int.from_bytes(data[at:start], "big")
-        yield start, at
-
-
-def is_divided(data: memoryview, length_bytes: int) -> bool:
-    """Return True if NAL units with lengths fill a packet, up to zeros behind them, as FFmpeg accepts."""
-    stop = 0
-    for start, stop in sized_units(data, length_bytes):
-        if stop > len(data) or (stop > start and data[start] >> 7):
-            return False
-    return not bytes(data[stop:]).strip(b"\0")
-
-
 def is_h264_reference(units: Sequence[tuple[int, bytes]]) -> bool:
     """Return True if a slice of an H.264 packet is marked as a reference, or its `units` show no slice."""
     kinds = [(header >> 5 & 3) > 0 for header, _ in units if header & 31 in H264_SLICES]
     return any(kinds) if kinds else True
 
 
-def starts_h264(packet: Any, length_bytes: int) -> bool:
-    """Return True if an H.264 decoder started at this packet gives exactly its picture and all pictures shown after it.
+def starts_h264(units: Sequence[tuple[int, bytes]]) -> bool:
+    """Return True if an H.264 decoder started at a packet gives exactly its picture and all pictures shown after it.
 
     True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). A gradual
     refresh, or an I picture without such a mark, is not a start.
     """
-    units, _ = nal_units(packet, length_bytes)
     for header, data in units:
         if header & 31 == _IDR:
             return True
@@ -145,77 +119,104 @@ _HIGH_PROFILES = (100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135)
 _CHROMA_444 = 3
 
 
-class PictureNumbers:
-    """Follows the numbers that H.264 gives its pictures, in decoding order (`frame_num`, ITU-T H.264, 7.4.3).
+class _Sequence(NamedTuple):
+    """What an H.264 sequence parameter set says of its slices' headers."""
 
-    A picture after a reference has the next number. One that has a later number needs a picture that is missing, or
-    whose mark as a reference was overwritten; FFmpeg then puts an earlier picture in its place, and logs nothing.
+    number_bits: int
+    has_fields: bool
+    has_colour_planes: bool
+
+
+class FieldPairs:
+    """Finds the packets that hold the second field of the frame which the packet before began.
+
+    Cameras that film interlaced code the two fields of a frame apart, and many containers give each a packet of its
+    own. The fields of a pair have the same number and opposite parity (ITU-T H.264, 7.4.1.2.4).
 
     Args:
         extradata: of the stream, with its parameters.
+
+    Attributes:
+        has_fields: True if the parameters seen so far allow fields.
     """
 
     def __init__(self, extradata: bytes | None) -> None:
-        self._numberings: set[tuple[int, bool]] = set()
-        self._latest: int | None = None  # of the reference picture decoded last
-        self._may_restart = False
-        if extradata and nal_length_bytes(extradata):
-            at = 6
-            for _ in range(extradata[5] & 31):
-                size = int.from_bytes(extradata[at : at + 2], "big")
-                self._numberings.add(_numbering(extradata[at + 3 : at + 2 + size]))
-                at += 2 + size
-        elif extradata:
-            units = _units_behind_codes(extradata)
-            self._numberings |= {_numbering(data) for header, data in units if header & 31 == _SEQUENCE}
+        self.has_fields = False
+        self._sequences: dict[int, _Sequence] = {}
+        self._sequence_by_picture: dict[int, int] = {}
+        self._open_field: tuple[int, int] | None = None  # number and parity of a field without its second
+        for header, data in _parameters(extradata or b""):
+            self._note_parameters(header, data)
 
-    def follow(self, units: Sequence[tuple[int, bytes]]) -> bool:
-        """Return True if a packet's number follows those of the packets before, or no number is known.
-
-        Args:
-            units: of the packet, from `nal_units`.
-        """
+    def is_second(self, units: Sequence[tuple[int, bytes]]) -> bool:
+        """Return True if a packet holds a second field; packets come in order, with their units from `nal_units`."""
+        fields = []
         for header, data in units:
-            if header & 31 == _SEQUENCE:
-                self._numberings.add(_numbering(data))
+            self._note_parameters(header, data)
             if header & 31 in H264_SLICES:
-                break
-        else:
-            return True
-        if len(self._numberings) != 1:
-            return True
-        ((n_bits, may_skip),) = self._numberings
-        bits = _Bits(data[:12])
-        bits.exp_golomb()  # its first macroblock
-        kind = bits.exp_golomb()
-        bits.exp_golomb()  # its parameters
-        number, latest = bits.number(n_bits), self._latest
-        is_known = latest is not None and header & 31 != _IDR and not may_skip
-        # The second field of a picture has the same number. Behind an I picture, numbers may begin anew.
-        follows = latest is None or (number - latest) % (1 << n_bits) < 2 or (self._may_restart and number < 2)
-        if header >> 5 & 3:
-            self._latest, self._may_restart = number, kind % 5 == _INTRA
-        return not is_known or follows
+                fields.append(self._field(data))
+        first = fields[0] if fields else None
+        if first is None:
+            self._open_field = None if fields else self._open_field
+            return False
+        number, parity = first
+        is_second = self._open_field == (number, 1 - parity)
+        is_complete = is_second or (number, 1 - parity) in fields
+        self._open_field = None if is_complete else first
+        return is_second
+
+    def _note_parameters(self, header: int, data: bytes) -> None:
+        kind = header & 31
+        if kind == _SEQUENCE:
+            number, sequence = _read_sequence(data)
+            self._sequences[number] = sequence
+            self.has_fields |= sequence.has_fields
+        elif kind == _PICTURE:
+            bits = _Bits(data[:16])
+            self._sequence_by_picture[bits.exp_golomb()] = bits.exp_golomb()
+
+    def _field(self, data: bytes) -> tuple[int, int] | None:
+        """Return (number, parity: 1 for a bottom field) of a slice; None for a slice of a frame."""
+        bits = _Bits(data[:16])
+        bits.exp_golomb(), bits.exp_golomb()  # first macroblock, type
+        sequence = self._sequences.get(self._sequence_by_picture.get(bits.exp_golomb(), -1))
+        if sequence is None or not sequence.has_fields:
+            return None
+        bits.number(2 * sequence.has_colour_planes)
+        number = bits.number(sequence.number_bits)
+        return (number, bits.number(1)) if bits.number(1) else None
 
 
-def _numbering(sequence: bytes) -> tuple[int, bool]:
-    """Return (bits of a picture's number, whether numbers may be left out) of a sequence parameter set.
+def _parameters(extradata: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (header byte, bytes after it) of the parameter sets of an H.264 stream (ISO 14496-15, 5.3.3)."""
+    if not nal_length_bytes(extradata):
+        yield from _units_behind_codes(extradata)
+        return
+    at = 5
+    for mask in (31, 255):  # sequences, then pictures
+        n_sets = extradata[at] & mask if at < len(extradata) else 0
+        at += 1
+        for _ in range(n_sets):
+            size = int.from_bytes(extradata[at : at + 2], "big")
+            if size and at + 2 < len(extradata):
+                yield extradata[at + 2], extradata[at + 3 : at + 2 + size]
+            at += 2 + size
 
-    0 bits where colour planes are coded apart, which puts a field before the number.
-    """
-    bits = _Bits(sequence[3:])
-    bits.exp_golomb()
-    if sequence[:1] and sequence[0] in _HIGH_PROFILES:
+
+def _read_sequence(data: bytes) -> tuple[int, _Sequence]:
+    """Return the number of a sequence parameter set, and what it says (ITU-T H.264, 7.3.2.1.1)."""
+    bits = _Bits(data[3:])
+    set_number, has_colour_planes = bits.exp_golomb(), False
+    if data[:1] and data[0] in _HIGH_PROFILES:
         chroma = bits.exp_golomb()
-        if chroma == _CHROMA_444 and bits.number(1):
-            return 0, True
+        has_colour_planes = chroma == _CHROMA_444 and bool(bits.number(1))
         bits.exp_golomb(), bits.exp_golomb()  # depths
         bits.number(1)
         if bits.number(1):
             for number in range(12 if chroma == _CHROMA_444 else 8):
                 if bits.number(1):
                     _skip_scaling_list(bits, 16 if number < 6 else 64)
-    n_bits = bits.exp_golomb() + 4
+    number_bits = min(bits.exp_golomb() + 4, 16)
     order_kind = bits.exp_golomb()
     if order_kind == 0:
         bits.exp_golomb()
@@ -225,7 +226,9 @@ def _numbering(sequence: bytes) -> tuple[int, bool]:
         for _ in range(min(bits.exp_golomb(), 255)):
             bits.exp_golomb()
     bits.exp_golomb()  # pictures kept
-    return (0, True) if bits.is_past_end or n_bits > 16 else (n_bits, bool(bits.number(1)))
+    bits.number(1)
+    bits.exp_golomb(), bits.exp_golomb()  # size
+    return set_number, _Sequence(number_bits, not bits.number(1) and not bits.is_past_end, has_colour_planes)
 
 
 def _skip_scaling_list(bits: _Bits, length: int) -> None:
@@ -235,68 +238,3 @@ def _skip_scaling_list(bits: _Bits, length: int) -> None:
             code = bits.exp_golomb()
             following = (latest + (code + 1 >> 1 if code & 1 else -(code >> 1))) % 256
         latest = following or latest
-
-
-_HEVC_DELIMITER, _HEVC_ENDS, _HEVC_FILLER, _HEVC_MESSAGES = 35, (36, 37), 38, (39, 40)
-# Types that HEVC reserves or leaves to others.
-_HEVC_UNNAMED = {*range(10, 16), *range(22, 32), *range(41, 64)}
-_OTHER_LAYER, _MISPLACED = 64, 128
-_STARTS = re.compile(START)
-
-
-def odd_hevc_units(packet: Any, length_bytes: int) -> set[int]:
-    """Return the kinds of an HEVC packet's units that FFmpeg leaves out without a word.
-
-    Those are units of a type that is reserved or left to others, of another layer, of another type than the picture's
-    slice before, or without the form of their type. Dolby Vision and films in 3D have such units in each picture;
-    elsewhere one is a slice that was overwritten, and the picture keeps a hole.
-    """
-    data, odd, slice_kind = bytes(packet), set(), None
-    for start, stop in _hevc_units(data, length_bytes):
-        kind, layer = data[start] >> 1 & 63, (data[start] & 1) << 5 | data[start + 1] >> 3
-        is_misplaced = data[start] >> 7 > 0 or not data[start + 1] & 7
-        if not layer and kind in HEVC_SLICES:
-            begins_picture = data[start + 2 : start + 3] >= b"\x80"
-            # The slices of a picture have one type (ITU-T H.265, 7.4.2.2); another picture may follow in the packet.
-            is_misplaced |= not begins_picture and slice_kind not in (None, kind)
-            slice_kind = kind
-        elif not layer:
-            is_misplaced |= not _has_form(kind, data[start + 2 : stop].rstrip(b"\0"))
-        if is_misplaced or layer or kind in _HEVC_UNNAMED:
-            odd.add(kind + _OTHER_LAYER * (layer > 0) + _MISPLACED * is_misplaced)
-    return odd
-
-
-def _hevc_units(data: bytes, length_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield [start, stop) of the NAL units of two bytes or more, also of those behind start codes in one with a length.
-
-    The last `stop` may lie past the data.
-    """
-    parts = sized_units(memoryview(data), length_bytes) if length_bytes else iter([(0, len(data))])
-    for first, last in parts:
-        codes = [match.end() for match in _STARTS.finditer(data, first, last)]
-        starts = [first, *codes] if length_bytes else codes
-        for start, stop in itertools.pairwise([*starts, last + len(START)]):
-            if min(stop - len(START), len(data)) >= start + 2:
-                yield start, stop - len(START)
-
-
-def _has_form(kind: int, content: bytes) -> bool:
-    """Return True if an HEVC unit that is no slice has the form of its type; parameters are left to the decoder."""
-    if kind == _HEVC_DELIMITER:
-        return len(content) <= 1
-    if kind in _HEVC_ENDS:
-        return not content
-    if kind == _HEVC_FILLER:
-        return content.strip(b"\xff") in (b"\x80", b"")
-    return kind not in _HEVC_MESSAGES or _are_messages(content)
-
-
-def _are_messages(content: bytes) -> bool:
-    """Return True if messages fill an SEI unit up to its last bit."""
-    data, at = content.replace(b"\0\0\3", b"\0\0"), 0
-    while at + 2 < len(data):
-        _, at = _sei_number(data, at)
-        size, at = _sei_number(data, at)
-        at += size
-    return data[at:] == b"\x80"

@@ -25,87 +25,67 @@ from focus_eval.keyframes.video.decoder import Decoder, SeekError, Step
 from focus_eval.keyframes.video.encryption import is_encrypted
 from focus_eval.keyframes.video.packets import FrameIndex, FrameRun
 from focus_eval.keyframes.video.reader import ScannedReader
-from focus_eval.keyframes.video.scan import Scan, writer_version
+from focus_eval.keyframes.video.scan import Scan
 
 _NEVER = 1 << 62
 
 
 class Taint:
-    """Tracks which frames of one decoded run are surely right and which may be damaged.
+    """Tracks from which packet on the frames of one decoded run may be damaged.
 
-    A frame may refer to any frame decoded before it, so it is sure only if all of those came out whole. It is lost if
-    some packet up to its own was refused, gave no frame, or gave one that the decoder marks as damaged. Pictures shown
-    before the sync packet's own (leading pictures) may need earlier packets; no later picture refers to them, so they
-    are ignored.
-
-    An overwritten stretch may reach from the end of one packet into the next, and show only there: so a frame is sure
-    only once the packet after its own was seen too. This makes it independent of the other requested frames.
+    A frame may refer to any frame decoded before it, so it is lost if FFmpeg refused a packet up to its own, complained
+    of one, or marked its frame as damaged. Pictures shown before the sync packet's own (leading pictures) may need
+    earlier packets; no later picture refers to them, so they are ignored.
 
     Args:
         first_packet: the sync packet's position in the file.
         is_key: tells whether a frame refers to no other, which must hold for the sync packet's. A container with a
             damaged index may mark others as sync packets, from which some decoders continue with earlier pictures. None
             at the file's start, where any frame is legal.
+        is_late: True if damage of a packet may show only in the next one.
     """
 
-    def __init__(self, index: FrameIndex, first_packet: int, *, is_key: Callable[[Any], bool] | None) -> None:
+    def __init__(
+        self, index: FrameIndex, first_packet: int, *, is_key: Callable[[Any], bool] | None, is_late: bool
+    ) -> None:
         self._index = index
-        self._first_packet, self._is_key = first_packet, is_key
+        self._first_packet, self._is_key, self._is_late = first_packet, is_key, is_late
         self._first_ticks = max(int(index.packets.ticks[first_packet]), int(index.frame_ticks[0]))
-        # Packets that must give a frame and have not yet, in the file's order.
-        self._outstanding: dict[int, None] = {}
-        self._position_by_ticks: dict[int, int] = {}  # by presentation time, of the packets decoded so far
-        self._lost_from = _NEVER
-        self._latest_seen = first_packet
+        self._lost_from, self._seen_to = _NEVER, first_packet
 
     def follow(self, step: Step) -> None:
-        """Update the lost and outstanding packets by one step of the decoder."""
-        packets = self._index.packets
-        if step.position is not None:
-            ticks = int(packets.ticks[step.position])
-            is_leading = ticks < self._first_ticks
-            self._position_by_ticks[ticks] = self._latest_seen = step.position
-            if not step.is_formed:
-                self._lose(max(step.position - 1, self._first_packet))
-            if step.is_needed and not is_leading and not packets.is_hidden[step.position]:
-                self._outstanding[step.position] = None
-            if (step.is_blanked or packets.is_corrupt[step.position]) and not is_leading:
-                self._lose(step.position)
-            if step.is_refused and not is_leading:
-                # A decoder with several threads complains late, of any packet that has not come out.
-                self._lose(next(iter(self._outstanding), step.position))
+        """Note what one step of the decoder shows."""
+        packets, position = self._index.packets, step.position
+        self._seen_to = _NEVER if position is None else position
+        if position is not None and packets.ticks[position] >= self._first_ticks:
+            if step.is_refused:
+                self._lose(max(position - self._is_late, self._first_packet))
+            if packets.is_corrupt[position]:
+                self._lose(position)
         for frame in step.frames:
             self._note_frame(frame)
-        if step.position is None:
-            self._latest_seen = packets.ticks.size
-            if self._outstanding:
-                self._lose(next(iter(self._outstanding)))
 
     def _note_frame(self, frame: Any) -> None:
-        """Strike a decoded frame off the outstanding ones; it is lost if corrupt, or not the clean start of the run."""
+        """Count a frame as lost that is corrupt, or that is the first of the run and no clean start."""
         if frame.pts is None or frame.pts < self._first_ticks:
             return
-        # The lookup is quick where the frame's own packet was decoded in this run, as it is unless a decoder errs.
-        position = self._position_by_ticks.get(frame.pts)
-        position = self._index.packet_at(frame.pts) if position is None else position
-        if position is None:
-            return
-        self._outstanding.pop(position, None)
-        is_first = position == self._first_packet
-        if frame.is_corrupt or (is_first and self._is_key is not None and not self._is_key(frame)):
-            self._lose(position)
+        is_start = frame.pts == self._index.packets.ticks[self._first_packet]
+        if frame.is_corrupt or (is_start and self._is_key is not None and not self._is_key(frame)):
+            position = self._index.packet_at(frame.pts)
+            if position is not None:
+                self._lose(position)
 
     def _lose(self, position: int) -> None:
-        """Count the frames from packet `position` on as possibly wrong."""
-        self._lost_from = min(self._lost_from, position)
+        """Count the frames from packet `position` on as possibly wrong; of a second field, from the first on."""
+        self._lost_from = min(self._lost_from, position - int(self._index.packets.is_second_field[position]))
 
     def is_lost(self, packet: int) -> bool:
         """Return True if the frame of `packet` may be wrong."""
         return packet >= self._lost_from
 
     def is_sure(self, packet: int) -> bool:
-        """Return True if the frame of `packet` is surely right; may become true with a later step."""
-        return packet < min(self._lost_from, self._latest_seen) and next(iter(self._outstanding), _NEVER) > packet
+        """Return True if the frame of `packet` is right as far as FFmpeg shows; may become true with a later step."""
+        return packet < self._lost_from and packet + self._is_late <= self._seen_to
 
 
 T = TypeVar("T")
@@ -361,9 +341,8 @@ class PyAVReader(ScannedReader):
     def _open_decoders(self, n_decoders: int) -> list[Decoder]:
         """Return the first `n_decoders` decoders, opening those that are missing."""
         self._check_open()
-        is_verified = self._verdict is not None and self._verdict.writer == writer_version()
         while len(self._decoders) < n_decoders:
-            self._decoders.append(Decoder(self.path, state=self._state, is_verified=is_verified))
+            self._decoders.append(Decoder(self.path, state=self._state))
         return self._decoders[:n_decoders]
 
     def _run(
@@ -401,7 +380,8 @@ class PyAVReader(ScannedReader):
         first_packet, packet_of = int(index.sync_packet[sync]), index.frame_packet[run.frames]
         first_ticks, asked_ticks = index.frame_ticks[index.sync_frame[sync]], index.frame_ticks[run.frames]
         asked_packets = set(packet_of[n_done:].tolist())
-        taint = Taint(index, first_packet, is_key=decoder.is_key if sync > 0 else None)
+        is_key = decoder.is_key if sync > 0 else None
+        taint = Taint(index, first_packet, is_key=is_key, is_late=decoder.shows_damage_late)
         latest, held_frames = None, deque[Any]()
         steps = decoder.frames(
             index, first_packet=first_packet, last_packet=run.last_packet, wanted_packets=asked_packets

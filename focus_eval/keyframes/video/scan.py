@@ -12,7 +12,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
 from focus_eval.keyframes.video.colour import Appearance
 from focus_eval.keyframes.video.decoder import Decoder, LoggedErrors
 from focus_eval.keyframes.video.encryption import is_encrypted
-from focus_eval.keyframes.video.integrity import check_whole, mark_doubtful_end
+from focus_eval.keyframes.video.integrity import check_whole
 from focus_eval.keyframes.video.manifest import (
     CRASHES,
     FileState,
@@ -35,7 +35,7 @@ from focus_eval.keyframes.video.manifest import (
     file_state,
     verdict_on,
 )
-from focus_eval.keyframes.video.packets import FrameIndex, Packets, average_rate, demux_packets, lost_start
+from focus_eval.keyframes.video.packets import FrameIndex, Packets, average_rate, demux_packets, leads_first_frame
 
 _FIXED_POINT_ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
 _TOLERANCE = 0.01
@@ -116,6 +116,7 @@ _UNTRUSTED = (
     "its container ({}) says little of missing pictures, so all were decoded once to verify it; "
     "ffmpeg -i '{}' -c copy '{}.mkv' puts them into one that opens at once"
 )
+_NEVER = 1 << 62
 # Frames decoded to see whether the timestamps say the order, where the packets leave that open.
 _N_HEAD = 32
 # An MPEG-4 picture that says only that it is not coded.
@@ -174,16 +175,13 @@ def _scan(path: Path) -> Scan:
     with closing(decoder):
         with LoggedErrors() as errors_of_demuxing:
             packets = demux_packets(path, decoder.container, decoder.stream)
-        findings = check_whole(path, decoder, packets, logged=[*errors_of_opening, *errors_of_demuxing])
-        packets = mark_doubtful_end(path, decoder, packets)
+        notes = check_whole(path, decoder, packets, logged=[*errors_of_opening, *errors_of_demuxing])
         first = _first_frame(decoder, packets)
-        is_doubtful = decoder.has_seen_damage
         index = _trusted_index(decoder, packets, first)
-        if index is not None and is_doubtful and not _begins_as(decoder, index):
-            raise VideoError(f"{path}: some of its first frames cannot be decoded; download it again")
+        packets = index.packets if index is not None else packets
         is_trusted = bool(_TRUSTED_FORMATS.intersection(decoder.container.format.name.split(",")))
         if not is_trusted:
-            findings.notes.append(_UNTRUSTED.format(decoder.container.format.name, path.name, path.stem))
+            notes.append(_UNTRUSTED.format(decoder.container.format.name, path.name, path.stem))
         if index is not None and is_trusted:
             n_frames = index.frame_packet.size
         else:
@@ -201,26 +199,31 @@ def _scan(path: Path) -> Scan:
             time_base=float(decoder.stream.time_base),
             stored_size=(first.width, first.height),
             orientation=Orientation.of_frame(path, first),
-            notes=(*findings.notes, *appearance.notes),
+            notes=(*notes, *appearance.notes),
             appearance=appearance,
         )
 
 
 def _first_frame(decoder: Decoder, packets: Packets) -> Any:
-    """Return the first frame of a plain decode; raise VideoError without one, or if earlier packets lost theirs."""
+    """Return the first frame of a plain decode; raise VideoError without one, or if damage took earlier ones."""
     first = next(decoder.frames_from_start(is_strict=False), None)
     if first is None or not (first.width and first.height):
         raise VideoError(f"{decoder.path}: no frame of it can be decoded; download it again or re-encode it")
-    fault = lost_start(packets, first_ticks=first.pts or 0, is_broadcast=decoder.may_begin_anywhere)
-    if fault and first.pts is not None and not packets.goes_back:
-        raise VideoError(f"{decoder.path}: {fault}; download it again")
+    has_times = first.pts is not None and not (packets.lacks_ticks or packets.goes_back)
+    is_broadcast = decoder.may_begin_anywhere
+    if (
+        has_times
+        and decoder.has_seen_damage
+        and leads_first_frame(packets, first_ticks=first.pts, is_broadcast=is_broadcast)
+    ):
+        raise VideoError(f"{decoder.path}: its first frames cannot be decoded; download it again")
     return first
 
 
 def _count_frames(decoder: Decoder, packets: Packets, index: FrameIndex | None) -> int:
     """Return the number of frames of a full decode; raise VideoError if it is damaged or differs from the index."""
     path = decoder.path
-    if packets.is_corrupt.any() or decoder.holds_overwritten(packets):
+    if packets.is_corrupt.any():
         raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
     n_frames = sum(1 for _ in decoder.frames_from_start())
     if index is not None and index.frame_packet.size != n_frames:
@@ -234,7 +237,7 @@ def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex
     """Return the index where the packets' times are presentation times, None where frames must be counted.
 
     Raises:
-        VideoError: a plain decode gives frames of the packets in another order than their times.
+        VideoError: damaged first frames.
     """
     if first.pts is None:
         return None
@@ -244,27 +247,49 @@ def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex
     # A palette comes with the first packet only, or with the one that changes it: lost by every seek.
     if first.format.name == "pal8":
         return None
+    is_doubtful = decoder.has_seen_damage
     index = FrameIndex.build(packets, first_ticks=first.pts)
-    if index is not None and packets.are_reordered and not packets.times_agree:
-        if not _begins_as(decoder, index, n_frames=index.frame_ticks.size + 1):
-            raise VideoError(
-                f"{decoder.path}: the times of its frames contradict their order: damaged; download it again"
-            )
-        return index
-    if index is None or not decoder.stream.codec_context.has_b_frames:
-        return index
-    if decoder.container.format.name == "avi":
+    if index is None:
         return None
-    if packets.are_reordered:
+    has_b_frames = bool(decoder.stream.codec_context.has_b_frames)
+    if has_b_frames and decoder.container.format.name == "avi":
+        return None
+    if packets.is_second_field.any():
+        return _index_of_decode(decoder, index, n_frames=_N_HEAD)
+    if is_doubtful or not packets.is_sync[0]:
+        return _index_of_decode(decoder, index, n_frames=int([*index.sync_frame, index.frame_ticks.size][1]))
+    if has_b_frames and not packets.are_reordered:
+        return index if _times_of_decode(decoder, index, _N_HEAD) == index.frame_ticks[:_N_HEAD].tolist() else None
+    return index
+
+
+def _times_of_decode(decoder: Decoder, index: FrameIndex, n_frames: int) -> list[int | None]:
+    """Return the times of a plain decode's frames that come before the index's frame `n_frames`."""
+    end = index.frame_ticks[n_frames] if n_frames < index.frame_ticks.size else _NEVER
+    frames = decoder.frames_from_start(is_strict=False)
+    return [frame.pts for frame in itertools.takewhile(lambda frame: frame.pts is None or frame.pts < end, frames)]
+
+
+def _index_of_decode(decoder: Decoder, index: FrameIndex, *, n_frames: int) -> FrameIndex | None:
+    """Return the index without those of its first `n_frames` that a plain decode leaves out; None if in disorder.
+
+    Of a stream that does not begin with a sync frame, FFmpeg leaves out the frames that it cannot vouch for.
+
+    Raises:
+        VideoError: the decoder complains, too: then later frames may have other numbers than in the whole file.
+    """
+    times = _times_of_decode(decoder, index, n_frames)
+    expected = index.frame_ticks[:n_frames].tolist()
+    if times == expected:
         return index
-    return index if _begins_as(decoder, index, n_frames=_N_HEAD) else None
-
-
-def _begins_as(decoder: Decoder, index: FrameIndex, n_frames: int | None = None) -> bool:
-    """Return True if a plain decode gives the index's first `n_frames` times; None: up to its second sync frame."""
-    n_frames = n_frames or int([*index.sync_frame, index.frame_ticks.size][1])
-    frames = itertools.islice(decoder.frames_from_start(is_strict=False), n_frames)
-    return bool([frame.pts for frame in frames] == index.frame_ticks[:n_frames].tolist())
+    if decoder.has_seen_damage and not decoder.may_begin_anywhere:
+        raise VideoError(f"{decoder.path}: some of its first frames cannot be decoded; download it again")
+    if None in times or times != sorted(set(expected).intersection(times)):
+        return None
+    ticks = index.packets.ticks
+    is_left_out = (ticks <= expected[-1]) & ~np.isin(ticks, np.array(times, dtype=np.int64))
+    packets = replace(index.packets, is_hidden=index.packets.is_hidden | is_left_out)
+    return FrameIndex.build(packets, first_ticks=int(index.frame_ticks[0]))
 
 
 def _counted_ticks(packets: Packets, n_frames: int) -> IntArray | None:
@@ -294,8 +319,8 @@ def _rate(
 FORMAT = 8  # raised whenever a scan would find something else in the same file
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
-_BITS = ("is_sync", "is_hidden", "is_corrupt")
-_SINGLE = ("lacks_ticks", "goes_back", "end_ticks", "padding", "usual_kinds")
+_BITS = ("is_sync", "is_hidden", "is_second_field", "is_corrupt")
+_SINGLE = ("lacks_ticks", "goes_back", "end_ticks")
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 _recent: OrderedDict[tuple[Path, FileState], Scan] = OrderedDict()
 _recent_lock = threading.Lock()

@@ -16,6 +16,7 @@ from typing import Any
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.core.processes import DisposableProcess, ProcessDied
 from focus_eval.core.types import VideoInfo
+from focus_eval.keyframes.video.doubts import doubts_about
 from focus_eval.keyframes.video.manifest import (
     CRASHES,
     MANIFEST_NAME,
@@ -281,7 +282,8 @@ def verify_file(path: Path, *, progress: Callable[[int], None] = lambda n_frames
         with PyAVReader(path, n_threads=1, scan=scan_file(path)) as reader:
             # Opening decoded a file without an index, and refused it where it is damaged.
             damaged, groups = _merge(reader.damaged_ranges(progress=progress)), tuple(reader.groups())
-            return VideoVerdict(reader.info.n_frames, damaged, groups, writer=writer_version(), notes=reader.notes)
+            notes = (*reader.notes, *doubts_about(path))
+            return VideoVerdict(reader.info.n_frames, damaged, groups, writer=writer_version(), notes=notes)
     except VideoError as error:
         return VideoVerdict(0, error=str(error).removeprefix(f"{path}: "), writer=writer_version())
 

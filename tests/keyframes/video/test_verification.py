@@ -173,3 +173,23 @@ def test_verdicts_hold_a_checksum_for_each_group_of_pictures(folder):
         starts, stops = np.array([group[:2] for group in verdict["groups"]] or [[0, verdict["frames"]]]).T
         assert (starts[0], stops[-1]) == (0, verdict["frames"])
         assert (starts[1:] <= stops[:-1]).all()
+
+
+def test_signs_of_damage_that_ffmpeg_passes_over_are_reported_and_refuse_nothing(tmp_path):
+    path = write_clip(tmp_path / "clip.webm", n_frames=30, gop=10, codec="libvpx", width=320, height=192)
+    place, size = max(_samples(path)[10:20], key=lambda sample: sample[1])
+    assert verify_folder(tmp_path)["clip.webm"].notes == ()
+    data = bytearray(path.read_bytes())
+    data[place + size // 2 : place + size // 2 + 100] = bytes(100)
+    path.write_bytes(data)
+    index_folder(tmp_path)
+    (tmp_path / VERDICTS_NAME).unlink()
+    verdict = verify_folder(tmp_path)["clip.webm"]
+    assert verdict.is_whole
+    assert verdict.notes[0] == "1 of 30 packets hold 64 zeros in a row, as blanked sectors do"
+    assert "pictures otherwise than FFmpeg" in verdict.notes[1]
+    with open_video(path) as video:
+        assert video.read(range(30)).shape[0] == 30
+    assert verify_folder(tmp_path)["clip.webm"] == verdict  # as it was kept
+    result = CliRunner().invoke(app, ["videos", "verify", str(tmp_path)])
+    assert "packets hold 64 zeros in a row" in " ".join(result.output.split())

@@ -33,11 +33,12 @@ class Outcome:
     seconds: float
 
 
-def sequential_frames(path: Path, *, flags: Sequence[str] = ()) -> Iterator[Pixels]:
+def sequential_frames(path: Path, *, flags: Sequence[str] = (), errors: list[str] | None = None) -> Iterator[Pixels]:
     """Yield RGB frames of a plain decode with one thread, turned as PyAV says, in the size of the first.
 
     Args:
         flags: what the decoder is to refuse, as FFmpeg's `err_detect` names it.
+        errors: where errors of the decoder are noted, which then goes on with the next packet; None: they are raised.
 
     Raises:
         VideoError: no video stream.
@@ -51,19 +52,27 @@ def sequential_frames(path: Path, *, flags: Sequence[str] = ()) -> Iterator[Pixe
         # Several threads would hide some damage and find some that one does not notice.
         stream.codec_context.thread_type, stream.codec_context.thread_count = "NONE", 1
         stream.codec_context.options = {"err_detect": "+".join(flags)} if flags else {}
-        for frame in _decoded(container, stream):
+        for frame in _decoded(container, stream, errors):
             size = size or (frame.width, frame.height)
             yield np.rot90(_pixels(frame, *size), frame.rotation // 90)
 
 
-def _decoded(container: Any, stream: Any) -> Iterator[Any]:
+def _decoded(container: Any, stream: Any, errors: list[str] | None) -> Iterator[Any]:
     """Yield the decoded frames; FFmpeg asks to be called again after 64 KiB without a packet of a transport stream."""
     is_open = True
     while is_open:
         try:
             # PyAV fails behind the last frame where streams were added by a programme table.
             with contextlib.suppress(IndexError):
-                yield from container.decode(stream)
+                for packet in container.demux(stream):
+                    try:
+                        yield from packet.decode()
+                    except BlockingIOError:
+                        raise
+                    except av.FFmpegError as error:
+                        if errors is None:
+                            raise
+                        errors.append(str(error))
             is_open = False
         except BlockingIOError:
             pass

@@ -186,13 +186,13 @@ def plain_decode(path: Path, *, flags: Sequence[str] = ()) -> tuple[list[int], s
     Args:
         flags: what the decoder is to refuse, as FFmpeg's `err_detect` names it.
     """
-    prints: list[int] = []
+    prints, errors = list[int](), list[str]()
     with LoggedErrors() as logged:
         try:
-            prints.extend(map(_print, sequential_frames(path, flags=flags)))
+            prints.extend(map(_print, sequential_frames(path, flags=flags, errors=errors)))
         except (av.FFmpegError, OSError, VideoError) as error:
             return prints, str(error).replace(f"{path}: ", "").partition(";")[0]
-    return prints, logged[0] if logged else "" if prints else "no frame"
+    return prints, [*errors, *logged, ""][0] or ("" if prints else "no frame")
 
 
 _STRICT = ("crccheck", "bitstream", "buffer", "explode")
