@@ -262,6 +262,49 @@ def faults_further():
     ]
 
 
+_CHECK_GROUPS = {
+    "Matroska: checksums": ("Matroska: checksums",),
+    "Matroska, WMV: bytes promised": ("bytes promised",),
+    "demuxer's log": ("demuxer's log",),
+    "transport streams: cut, damaged, counters, times": (
+        "TS: counters", "TS: cut within a packet", "TS: damaged packets", "TS: times of pictures",
+    ),
+    "Ogg: pages": ("Ogg: pages",),
+    "AV1: next packet": ("AV1: next packet",),
+    "Flash: tags": ("Flash: tags",),
+    "first frames": ("first frames",),
+    "MP4: boxes of fragments": ("MP4: boxes",),
+    "AVI: frames promised": ("frames promised",),
+}  # fmt: skip
+
+
+def reader_checks():
+    """Return docs/reliability.md's table of the reader's own checks.
+
+    Fails if a check that stays refuses a valid file, or prevents nothing that no other check prevents.
+    """
+    rows = rows_of(PUBLISHED / "reader_checks.csv")
+    staying = [row for row in rows if row["verdict"] == "stays"]
+    assert {row["check"] for row in staying} == {name for names in _CHECK_GROUPS.values() for name in names}
+    assert all(int(row["alone"]) and not int(row["refuses falsely"]) for row in staying)
+    lines = []
+    for title, names in _CHECK_GROUPS.items():
+        group = [row for row in staying if row["check"] in names]
+        lines.append((title, str(total(group, "prevents")), str(total(group, "alone"))))
+    leaving = [row for row in rows if row["verdict"] == "leaves"]
+    zeros = total([row for row in rows if row["check"].startswith("zeros")], "alone")
+    second = total([row for row in rows if row["check"] == "second decoder: VP8"], "alone")
+    n_false = sum(int(row["refuses falsely"]) > 0 for row in leaving)
+    n_idle = sum(not int(row["prevents"]) and not int(row["refuses falsely"]) for row in leaving)
+    names = {2: "two", 3: "three"}
+    return [
+        *table(*lines),
+        f"Of {rows[0]['files']} damaged files. Zeros in packets ({zeros} by it alone) and a second decoder of VP8 "
+        f"({second}) cannot be sure",
+        f"{len(leaving)} checks left: {names[n_false]} of them refused valid files, {n_idle} prevented nothing.",
+    ]
+
+
 def kills():
     """Return docs/reliability.md's sentences on runs killed at random moments.
 
@@ -456,6 +499,7 @@ FIGURES = {
     "clips": clips,
     "faults": faults,
     "faults_further": faults_further,
+    "reader_checks": reader_checks,
     "kills": kills,
     "load": load,
     "growth": growth,
