@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Literal
+from urllib.request import url2pathname
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -96,13 +97,16 @@ def finite_seconds(values: ArrayLike, label: str) -> FloatArray:
 
 
 def usable_path(value: Any, label: str) -> Path:
-    """Return `value` as a path that is valid on this system, whether or not it exists.
+    """Return `value` as a path that is valid on this system, whether or not it exists; file:///x.mp4 is /x.mp4.
 
     Raises:
-        InvalidInput: not a path, or one that is not valid here.
+        InvalidInput: not a path, an empty text, or a path that is not valid here.
     """
     if not isinstance(value, (str, Path)):
         raise InvalidInput(f"{label} must be a path, got {value!r}")
+    if value == "":
+        raise InvalidInput(f"{label}: the path is empty (a variable that is not set?)")
+    value = local_path(value)
     try:
         os.lstat(value)
     except (FileNotFoundError, NotADirectoryError):
@@ -110,6 +114,13 @@ def usable_path(value: Any, label: str) -> Path:
     except (OSError, ValueError) as error:  # too long a name, no permission, a NUL
         raise InvalidInput(f"{label} {str(value)[:80]!r}: {getattr(error, 'strerror', error)}") from error
     return Path(value)
+
+
+def local_path(value: str | Path) -> Path:
+    """Return a path, or the path in a `file:` address."""
+    # `Path` makes "file:/x" of "file:///x".
+    address = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", str(value), re.DOTALL)
+    return Path(url2pathname(address[1])) if address else Path(value)
 
 
 def checked_query(query: str) -> str:

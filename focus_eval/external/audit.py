@@ -326,10 +326,16 @@ def missing_questions(series: CheckedSeries) -> Iterator[Finding]:
         return
     expected_keys = [QuestionKey(question.benchmark, question.id, question.content_key) for question in series.expected]
     matches = match_questions(series.keys, expected_keys)
-    missing = sorted(series.expected[at].id for at in matches.only_b)
+    # lmms-eval's `limit` asks the first documents.
+    n_asked = len(expected_keys) - (series.origin.n_left_out if series.origin is not None else 0)
+    left_out = sorted(series.expected[at].id for at in matches.only_b if at >= n_asked)
+    missing = sorted(series.expected[at].id for at in matches.only_b if at < n_asked)
     foreign = sorted(series.ids[at] for at in matches.only_a)
     if missing:
-        yield _finding("missing questions", series, missing, len(expected_keys))
+        yield _finding("missing questions", series, missing, n_asked)
+    if left_out:
+        check = "questions that the log's own limit leaves out"
+        yield _finding(check, series, left_out, len(expected_keys), severity=NOTE)
     if foreign:
         yield _finding("questions that are not the benchmark's", series, foreign, len(series.ids))
 

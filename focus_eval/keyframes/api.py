@@ -83,7 +83,7 @@ SNAP_SECONDS = 1.0
 BUDGET_OPTIONS = ("pulls", "every_seconds", "budget_of", "share")
 # A contact sheet of more keyframes cannot be read.
 MOST_SHOWN = 512
-_URL = re.compile(r"[A-Za-z]{2,}:/")  # a Path has one slash left of two
+_URL = re.compile(r"(?!file:/)[A-Za-z]{2,}:/")  # a Path has one slash left of two
 _EXIF_DESCRIPTION = 0x010E
 # Queries of one video that are served at once; each waits in a thread of its own.
 QUERIES_AT_ONCE = 64

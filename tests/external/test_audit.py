@@ -406,6 +406,16 @@ def test_an_accuracy_that_is_a_mean_over_types_follows_from_the_rows():
     assert findings.worst == f"stated 0.50000, the rows give 0.25000 ({accuracy:.5f} over 2 types)"
 
 
+def test_questions_that_the_logs_own_limit_leaves_out_are_a_note():
+    more = [replace(QUESTIONS[0], id=f"z{number}", query=f"z{number}?") for number in range(3)]
+    run = replace(honest("a"), expected=[*QUESTIONS, *more])
+    (finding,) = audit([with_origin(run, n_left_out=3)])
+    assert (finding.check, finding.severity) == ("questions that the log's own limit leaves out", NOTE)
+    assert (finding.count, finding.of, finding.worst) == (3, 43, "the first is z0")
+    found_checks = {finding.check: finding.count for finding in audit([with_origin(run, n_left_out=2)])}
+    assert found_checks == {"missing questions": 1, "questions that the log's own limit leaves out": 2}
+
+
 def test_other_prompts_and_other_questions_of_a_pair_are_found():
     a, b = honest("a"), honest("b", shift=1)
     (findings,) = audit([a, with_selections(b, ["q3"], facts={"published": True, "prompt": "text another"})])
@@ -475,6 +485,15 @@ def test_prompts_that_differ_for_the_same_question_are_said(tmp_path):
     write_log(tmp_path / "b", [{**item, "input": f"{item['input']} Now!"} for item in documents(40)])
     table = run_comparison(*(run_of_logs(tmp_path / name, LogOptions()) for name in "ab"))
     assert "The prompts of 40 of 40 paired questions differ; the first is '0'." in table.notes
+
+
+def test_compare_says_that_no_paired_question_has_a_score_in_both(tmp_path):
+    write_log(tmp_path / "a", documents(4))
+    run = run_of_logs(tmp_path / "a", LogOptions())
+    unscored = replace(run, answers=[replace(row, score=None) for row in run.answers], name="b")
+    reason = "no question of a and b has a score in both: a scores 4 of 4 answers and b scores 0 of 4 answers"
+    with pytest.raises(InvalidInput, match=reason):
+        run_comparison(run, unscored)
 
 
 def test_compare_says_that_a_log_without_documents_is_the_cause(tmp_path):

@@ -442,7 +442,10 @@ def run(
     if engine == "ray" and address is not None:
         check_ray_address(address)  # before lmms-eval is loaded, which takes longer
     if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
-        print_folded("to start all the same: --no-preflight; what is missing becomes errors in the rows")
+        print_folded(
+            "to start all the same: --no-preflight; missing videos become errors in the rows, and the run ends where "
+            "questions, a model or an encoder are missing"
+        )
         raise typer.Exit(1)
     # Only now: with models this needs lmms-eval.
     from focus_eval.bench.matrix.engines import make_engine

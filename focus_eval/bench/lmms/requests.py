@@ -15,7 +15,7 @@ import numpy as np
 
 from focus_eval.bench.benchmarks.question import Benchmark, LengthEdges
 from focus_eval.core.errors import InvalidInput, SelectionMismatch, UnknownName, VideoError
-from focus_eval.core.types import FloatArray, IntArray, Pixels, Question, VideoInfo
+from focus_eval.core.types import FloatArray, IntArray, Pixels, Question, VideoInfo, local_path
 from focus_eval.keyframes.rows.records import SelectionRow, error_line
 from focus_eval.keyframes.video import open_video
 
@@ -466,8 +466,14 @@ def _single_video_path(visuals: list[Any], parts: RequestParts) -> Path | None:
     videos = [visual for visual in visuals if isinstance(visual, str)]
     # k frames of one video is what a selection means; two videos, or an image, have none.
     if len(videos) != 1 or len(visuals) != 1:
-        raise InvalidInput(f"{parts.task}, document {parts.doc_id}: expected one video, found {len(visuals)} visuals")
-    return Path(videos[0])
+        use = "use a task that gives it"
+        if parts.task.endswith("_i"):  # LongVideoBench's pictures; its videos are beside them
+            use = f"use {parts.task.removesuffix('_i')}_v, which gives it"
+        raise InvalidInput(
+            f"{parts.task}, document {parts.doc_id}: expected one video, found {len(videos)} videos and "
+            f"{len(visuals) - len(videos)} pictures; frames are chosen from one video: {use}"
+        )
+    return local_path(videos[0])
 
 
 def _question_of_unknown_task(parts: RequestParts, document: Document, path: Path | None) -> Question:

@@ -24,6 +24,20 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
+# What pydantic calls these mistakes is not a sentence to a reader.
+_TYPE_WORDS = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping of keys to values",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "model_type": "a mapping of keys to values",
+    "string_type": "a text",
+}
+
+
 def load_yaml(path: Path) -> dict[str, Any]:
     """Return the mapping in the YAML file at `path`.
 
@@ -60,6 +74,10 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
         location = [part for part in first["loc"] if not _is_union_tag(part)] or list(first["loc"][-1:])
         key = ".".join(str(part) for part in location)
         message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "list_type":
+            message = f"must be a list: [{first['input']}]"
+        elif first["type"] in _TYPE_WORDS:
+            message = f"must be {_TYPE_WORDS[first['type']]}, got {first['input']!r}"
         if first["type"] == "extra_forbidden":
             known_keys = _fields_at(model, location[:-1])
             close = difflib.get_close_matches(str(location[-1]), known_keys, n=1, cutoff=0.5)

@@ -282,7 +282,8 @@ def name_problems(model: ModelConfig, *, loads_wrappers: bool = True) -> Iterato
         if model.model in list_available_models(include_aliases=True):
             return
     # Only ours are named: lmms-eval has two hundred.
-    yield Missing(f"model {model.name}", str(unknown_name("lmms-eval model", model.model, our_names)))
+    fix = unknown_name("lmms-eval model", model.model, our_names)
+    yield Missing(f"model {model.name}", f"{fix} focus_huggingface runs other checkpoints of transformers")
 
 
 def argument_problems(model: ModelConfig, frames: int) -> Iterator[Missing]:

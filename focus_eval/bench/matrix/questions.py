@@ -52,12 +52,14 @@ class TaskSource:
         subset: the data set's configuration; "" for the only one.
         split: e.g. "validation".
         video_folder: folder of its videos below HF_HOME; "" if the task names none.
+        files: documents that the task names itself (`dataset_path: json` with `data_files`); else ().
     """
 
     repository: str
     subset: str
     split: str
     video_folder: str = ""
+    files: tuple[str, ...] = ()
 
     @property
     def fetch_command(self) -> str:
@@ -91,6 +93,8 @@ def find_documents(config: BenchmarkConfig) -> DocumentFiles:
                 f"({source.split}-*.parquet, .jsonl or .json) in this folder"
             )
         return documents
+    if source.files:
+        return _named_documents(source, config)
     folder = dataset_snapshot(source.repository)
     documents = documents_in(folder, source) if folder is not None else None
     documents = documents or _prepared(source)
@@ -100,6 +104,18 @@ def find_documents(config: BenchmarkConfig) -> DocumentFiles:
         problem = f"documents of {config.name} ({source.repository}, split {source.split}) {state}"
         raise MissingDocuments(problem, source.fetch_command + is_gated)
     return documents
+
+
+def _named_documents(source: TaskSource, config: BenchmarkConfig) -> DocumentFiles:
+    """Return the files that a task names; relative ones are in the working directory, as for lmms-eval."""
+    files = tuple(Path(name) for name in source.files)
+    for file in files:
+        if not file.is_file():
+            raise InvalidInput(f"task {config.task!r}: data_files names {file}, which is no file ({Path.cwd()})")
+    suffixes = {_SUFFIXES.get(file.suffix, "") for file in files}
+    if len(suffixes) > 1 or "" in suffixes:
+        raise InvalidInput(f"task {config.task!r}: data_files must be of one kind of {', '.join(_SUFFIXES)}")
+    return DocumentFiles(suffixes.pop(), files)
 
 
 def documents_in(folder: Path, source: TaskSource) -> DocumentFiles | None:
@@ -157,11 +173,15 @@ def task_source(task: str, include_path: str = "") -> TaskSource:
     split = values.get("test_split") or values.get("validation_split") or values.get("training_split")
     if not values.get("dataset_path") or not split:
         raise InvalidInput(f"task {task!r}: its file names no dataset_path or no split")
+    # One file, several, or a mapping from splits to them.
+    files = kwargs.get("data_files")
+    files = files.get(str(split)) if isinstance(files, Mapping) else files
     return TaskSource(
         repository=str(values["dataset_path"]),
         subset=str(values.get("dataset_name") or ""),
         split=str(split),
         video_folder=str(kwargs.get("cache_dir") or ""),
+        files=(files,) if isinstance(files, str) else tuple(map(str, files or ())),
     )
 
 

@@ -139,10 +139,12 @@ def run_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table:
     pairs, notes = [], []
     summaries: list[str] = []
     causes: list[str] = []
+    n_paired = 0
     for key_a, key_b in cell_pairs:
         part_a, part_b = cells_a[key_a], cells_b[key_b]
         matches = match_questions([*question_keys(part_a).values()], [*question_keys(part_b).values()])
         summaries.append(matches.summary(a.name, b.name))
+        n_paired += len(matches.pairs)
         name_a, name_b = _names(part_a, part_b)
         paired_part = _with_ids_of(part_a, part_b, matches)
         group = (key_a[0], " / ".join(dict.fromkeys((key_a[1], key_b[1]))), _k_text(key_a[2], key_b[2]))
@@ -164,6 +166,7 @@ def run_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table:
             causes += [*_missing_documents(a, part_a), *_missing_documents(b, part_b)]
     if not pairs:
         reason = _uncompared_reason(a, list(cells_a), b, list(cells_b))
+        reason = _unscored_reason(a, b) if n_paired else reason
         raise InvalidInput(f"{reason} ({'; '.join([*summaries, *causes])})" if summaries else reason)
     notes += [*unnamed_video_notes(a.answer_frame), *(f"{cause}." for cause in causes)]
     notes += _unmatched_notes(a, set(cells_a) - {key for key, _ in cell_pairs})
@@ -230,6 +233,15 @@ def _unmatched_notes(run: Run, cells: Collection[tuple[str, ...]]) -> Iterator[s
     """Yield a sentence that lists the cells of `run` without a counterpart; nothing if there are none."""
     if cells:
         yield f"Not compared, because the other run has no such cell: {_cells_text(cells)} ({run.name})."
+
+
+def _unscored_reason(a: Run, b: Run) -> str:
+    """Return why two runs with paired questions cannot be compared: no question has a score in both."""
+    parts = []
+    for run in (a, b):
+        n_scored = sum(row.score is not None and row.error is None for row in run.answers)
+        parts.append(f"{run.name} scores {n_scored:,} of {len(run.answers):,} answers")
+    return f"no question of {a.name} and {b.name} has a score in both: {' and '.join(parts)}"
 
 
 def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells_b: Sequence[tuple[str, ...]]) -> str:

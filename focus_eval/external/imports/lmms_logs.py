@@ -156,6 +156,7 @@ class LmmsLog:
         scores: the task's own figures by metric; those that are numbers. By "metric,filter" if it has several filters.
         metric_names: in the task's order; read from the first line if there is no results file.
         n_samples: number of documents as stated in the results file; None if not stated.
+        n_left_out: documents of the split that its own `limit` left out, as stated there.
         git_hash: of lmms-eval; "" if not known.
         filters: the filters of the answers that have figures, in order; a log has a line per document for each.
         task_arguments: the task's `lmms_eval_specific_kwargs` for the model; empty if not known.
@@ -172,6 +173,7 @@ class LmmsLog:
     scores: Mapping[str, float] = field(default_factory=dict)
     metric_names: tuple[str, ...] = ()
     n_samples: int | None = None
+    n_left_out: int = 0
     git_hash: str = ""
     filters: tuple[str, ...] = ()
     task_arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -371,6 +373,10 @@ def _log(samples: Path, run: str) -> LmmsLog:
     arguments = _arguments(run_config.get("model_args"))
     model = content.get("model_name") or arguments.get("pretrained") or run_config.get("model") or ""
     sample_counts = _object(_object(content.get("n-samples")).get(task))
+    n_asked, n_documents = (sample_counts.get(name) for name in ("effective", "original"))
+    n_left_out = 0
+    if run_config.get("limit") is not None and isinstance(n_asked, int) and isinstance(n_documents, int):
+        n_left_out = max(0, n_documents - n_asked)
     return LmmsLog(
         run=run,
         stamp=stamp,
@@ -382,7 +388,8 @@ def _log(samples: Path, run: str) -> LmmsLog:
         model_args=arguments,
         scores=scores,
         metric_names=tuple(dict.fromkeys([*listed, *scores])),
-        n_samples=sample_counts.get("effective"),
+        n_samples=n_asked,
+        n_left_out=n_left_out,
         git_hash=str(content.get("git_hash") or ""),
         filters=filters,
         task_arguments=task_arguments(

@@ -103,6 +103,7 @@ class LogOrigin:
         file, stamp, task, split, model_args, scores: of the log; `scores` are its own figures by metric.
         metric: the metric that is the rows' score.
         n_questions: number of questions as stated in its results file; None if not stated.
+        n_left_out: questions that its own `limit` left out.
         is_k_stated: True if its arguments or the caller state K and no question was fed more; otherwise K is the most
             frames of a question.
         frames_field, unit: field and unit that the frames were read from.
@@ -119,6 +120,7 @@ class LogOrigin:
     metric: str = ""
     scores: Mapping[str, float] = field(default_factory=dict)
     n_questions: int | None = None
+    n_left_out: int = 0
     is_k_stated: bool = True
     frames_field: str = ""
     unit: str = "frames"
@@ -259,6 +261,7 @@ class LogImport:
             metric=self.counts.metric,
             scores=dict(log.scores),
             n_questions=log.n_samples,
+            n_left_out=log.n_left_out,
             is_k_stated=(options.k or log.frames_asked(0)) == self.k,
             frames_field=options.frames_field,
             unit=options.unit,

@@ -31,6 +31,7 @@ from focus_eval.keyframes.commands.select import (
     say_what_yes_needs,
     select_one,
     subtitles_adder,
+    video_argument,
 )
 
 if TYPE_CHECKING:
@@ -44,8 +45,13 @@ _WHICH_MODEL = (
 )
 
 
+_VideoArgument = Annotated[
+    Path, typer.Argument(help="Video file, or a folder of pictures (with --fps).", parser=video_argument)
+]
+
+
 def ask(
-    video: Annotated[Path, typer.Argument(help="Video file, or a folder of pictures (with --fps).")],
+    video: _VideoArgument,
     question: Annotated[str, typer.Argument(help="Question about the video, in words.")],
     llm: Annotated[
         str | None,

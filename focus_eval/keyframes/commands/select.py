@@ -17,7 +17,7 @@ import typer
 
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.core.options import parse_assignments
-from focus_eval.core.types import checked_query
+from focus_eval.core.types import checked_query, local_path
 from focus_eval.keyframes.commands.console import (
     SamplerOptions,
     clock_text,
@@ -81,7 +81,11 @@ BackendOption = Annotated[
 def select(
     videos: Annotated[
         list[Path],
-        typer.Argument(metavar="VIDEO...", help="Video files, folders of them, or a folder of pictures (with --fps)."),
+        typer.Argument(
+            metavar="VIDEO...",
+            help="Video files, folders of them, or a folder of pictures (with --fps).",
+            parser=video_argument,
+        ),
     ],
     query: Annotated[
         str | None, typer.Option(help="What to look for, in words. Without it: a summary, even in time.")
@@ -244,6 +248,13 @@ def print_unspoken(selection: VideoSelection) -> None:
         last = max(line.stop_seconds for line in selection.subtitles)
         n_lines = counted(len(selection.subtitles), "line")
         print_folded(f"no subtitle at a keyframe: the file has {n_lines}, the last ends at {clock_text(last)}")
+
+
+def video_argument(text: str) -> Path:
+    """Return the path in an argument; an empty one would be the current folder, and is refused."""
+    if not text:
+        raise typer.BadParameter("the path is empty; is a variable not set?")
+    return local_path(text)
 
 
 def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:

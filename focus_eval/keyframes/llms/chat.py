@@ -504,6 +504,7 @@ class ChatModel:
         detail: the service's `detail` of each picture; "" sends none.
         temperature, seed: sampling settings sent with each request; one that the service refuses is left out from then
             on, which is said once and counted in the usage.
+        system_prompt: the first message of every request, of the role "system"; "" sends none.
         parameters: size of the model in 10^9; its tokens then count in forward equivalents. None: not known.
         num_concurrent: pictures asked about at once.
         timeout: seconds of one request.
@@ -529,6 +530,7 @@ class ChatModel:
         detail: str = "",
         temperature: float = 0.0,
         seed: int = 0,
+        system_prompt: str = "",
         parameters: float | None = None,
         num_concurrent: int = 8,
         timeout: float = 120.0,
@@ -554,6 +556,7 @@ class ChatModel:
         self._detail = {"detail": detail} if detail else {}
         self._fixed = {"model": model, "temperature": temperature, "seed": seed}
         self._parameters = parameters
+        self._system = [{"role": "system", "content": system_prompt}] if system_prompt else []
         # Of a square picture, the most there can be.
         self.tokens_per_image = ceil(max_side**2 / PIXELS_A_TOKEN**2) if max_side else None
         self.at_once = whole_number(num_concurrent, "num_concurrent")
@@ -570,7 +573,8 @@ class ChatModel:
         pictures = (
             f"{max_side or 'full'} px, {f'JPEG {jpeg_quality}' if jpeg_quality else 'PNG'}{detail and ' ' + detail}"
         )
-        self.revision = f"{model}{place}, {pictures}, temperature {temperature:g}, seed {seed}"
+        prompt = f", system prompt {system_prompt!r}" if system_prompt else ""
+        self.revision = f"{model}{place}, {pictures}, temperature {temperature:g}, seed {seed}{prompt}"
 
     @property
     def gmacs_per_token(self) -> float | None:
@@ -616,7 +620,7 @@ class ChatModel:
             refused=self._refused,
             max_pause_seconds=self._max_pause_seconds,
         )
-        messages = [{"role": "user", "content": content}]
+        messages = [*self._system, {"role": "user", "content": content}]
         try:
             completion = client.create({**self._fixed, "messages": messages, **settings}, usage)
         except AnswerError as error:

@@ -101,7 +101,7 @@ def test_samplers_that_never_pull_have_no_encoder(tmp_path):
         (GOOD.replace("[8, 16]", "[8, 0]"), r"matrix.yaml:8: k.1: .*greater than 0"),
         (GOOD.replace("[0, 1]", "[-1]"), r"matrix.yaml:9: seeds.0: .*greater than or equal to 0"),
         (GOOD.replace("[0.1, 0.25]", "[]"), r"matrix.yaml:7: samplers.1.options.alpha: .*at least 1 item"),
-        (GOOD.replace("{alpha: [0.1, 0.25]}", "alpha=0.1"), r"matrix.yaml:7: samplers.1.options: .*dictionary"),
+        (GOOD.replace("{alpha: [0.1, 0.25]}", "alpha=0.1"), r"matrix.yaml:7: samplers.1.options: must be a mapping"),
         (GOOD + "models: [{name: a, model: b, frames: 8, gpus: none}]", r"matrix.yaml:10: models.0.gpus: .*number"),
         ("- a list", "must hold a mapping"),
         (GOOD.replace("k: [8, 16]", ""), "a matrix without models needs k"),
@@ -122,6 +122,17 @@ def test_a_part_that_does_not_say_where_its_questions_are_is_named_alone(tmp_pat
     (tmp_path / "benchmarks" / "mine.yaml").write_text("benchmark: longvideobench\n")
     with pytest.raises(InvalidInput, match=r"mine.yaml:1: say where the questions are"):
         load_matrix(written(tmp_path, GOOD.replace("[longvideobench]", "[mine]")))
+
+
+def test_a_value_of_another_kind_is_named_in_words(tmp_path):
+    for line, message in (
+        ("k: 4", r":2: k: must be a list: \[4\]"),
+        ("k: [four]", r":2: k\.0: must be a whole number, got 'four'"),
+        ("share_frames: maybe", r":2: share_frames: must be true or false, got 'maybe'"),
+    ):
+        path = written(tmp_path, f"samplers: [uniform]\n{line}\nbenchmarks: [longvideobench]\n")
+        with pytest.raises(InvalidInput, match=message):
+            load_matrix(path)
 
 
 def test_a_mistake_in_what_replaces_a_key_is_not_said_to_stand_in_the_file(tmp_path):

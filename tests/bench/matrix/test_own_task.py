@@ -10,6 +10,7 @@ import yaml
 from focus_eval.bench.lmms.tasks import task_values
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.preflight import check_all
+from focus_eval.bench.matrix.questions import task_source
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.bench.report.comparisons import run_comparison
 from focus_eval.bench.report.run import load_run
@@ -65,6 +66,21 @@ def own_benchmark(tmp_path):
     matrix = {"benchmarks": ["mine.yaml"], "models": [{**model, "needs_gpu": False}], "samplers": ["uniform"]}
     (tmp_path / "table.yaml").write_text(yaml.safe_dump(matrix))
     return tmp_path / "table.yaml"
+
+
+def test_a_task_that_names_its_files_needs_no_dataset(own_benchmark, tmp_path, monkeypatch):
+    task = {**TASK, "dataset_kwargs": {"data_files": {"test": "test.jsonl"}}}
+    (tmp_path / "tasks" / "my_task.yaml").write_text(yaml.safe_dump(task) + FUNCTIONS)
+    benchmark = yaml.safe_load((tmp_path / "mine.yaml").read_text())
+    del benchmark["dataset"]
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(benchmark))
+    monkeypatch.chdir(tmp_path)  # as lmms-eval: relative to where it is started
+    complete_run(load_matrix(own_benchmark), out=tmp_path / "run")
+    assert {row.question_id for row in load_run(tmp_path / "run").answers} == {"zähl/1 a", "2", "hidden"}
+    (tmp_path / "test.jsonl").rename(tmp_path / "other.jsonl")
+    task_source.cache_clear()
+    (missing,) = check_all([(load_matrix(own_benchmark), tmp_path / "two")], loads_wrappers=False).missing
+    assert "data_files names test.jsonl, which is no file" in str(missing)
 
 
 def test_its_questions_are_answered_and_scored_as_declared(own_benchmark, tmp_path):

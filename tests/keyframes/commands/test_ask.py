@@ -201,6 +201,32 @@ def test_an_error_in_a_reply_is_shown_whole_and_decides_about_asking_again(clip,
     assert server.n_requests == n_requests
 
 
+def test_a_system_prompt_is_the_first_message_and_part_of_the_models_identity(clip, server):
+    bodies = []
+    server.reply_to = lambda body: bodies.append(body["messages"]) or ("Two", {})
+    output = ask(clip, QUESTION, "--llm", "chat:model=m;system_prompt=Answer in one word.", *EVEN)
+    assert "system prompt 'Answer in one word.'" in " ".join(output.split())
+    ((system, user),) = bodies
+    assert system == {"role": "system", "content": "Answer in one word."}
+    assert user["role"] == "user"
+
+
+@pytest.mark.parametrize("command", ["select", "ask"])
+def test_a_path_from_a_variable_that_is_not_set_is_refused(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, [command, "", QUESTION])
+    assert result.exit_code == 2
+    assert "the path is empty; is a variable not set?" in result.stderr
+
+
+def test_a_file_address_is_the_file(clip, server, tmp_path):
+    moved = tmp_path / "two words.mp4"
+    moved.write_bytes(clip.read_bytes())
+    result = CliRunner().invoke(app, ["select", moved.as_uri(), "-k", "2", "--json"], catch_exceptions=False)
+    assert json.loads(result.stdout)["video"].endswith("two words.mp4")
+    assert len(select_keyframes(moved.as_uri(), k=2).keyframes) == 2
+
+
 def test_a_text_that_comes_in_parts_is_one_text(clip, server):
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
     parts = [thought, {"type": "text", "text": "Two "}, {"type": "text", "text": "talks"}]

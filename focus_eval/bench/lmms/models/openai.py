@@ -35,6 +35,7 @@ class QuestionClient:
         trace: receives the record.
         urls: data URLs of the question's frames; None keeps the payload's own images (the wrapper's sampling).
         times_seconds: of the frames, each written before its frame; None writes none.
+        system_prompt: sent as the first message; "" sends none.
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class QuestionClient:
         *,
         urls: Sequence[str] | None,
         times_seconds: Sequence[float] | None = None,
+        system_prompt: str = "",
     ) -> None:
         self._client = client
+        self._system = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._trace = trace
         self._urls = urls
         self._times_seconds = times_seconds
@@ -66,6 +69,7 @@ class QuestionClient:
                 replace_images(payload, self._urls)
             if self._times_seconds is not None:
                 write_times(payload, self._times_seconds)
+            payload["messages"] = [*self._system, *payload["messages"]]
             if self._trace.wants_prompt_record:
                 self._trace.sent = describe_messages(payload)
             self._cost["images"] = n_images
@@ -111,6 +115,7 @@ class ApiOptions:
         times: True to write each frame's time before it; of the paper's models none is told.
         max_cost: spending limit in dollars; needs `price_input` and `price_output`, in dollars per million tokens.
         max_pause_s: a service that asks for a longer pause, in seconds, is not asked again.
+        system_prompt: the first message of every request, of the role "system"; "" sends none.
     """
 
     jpeg_quality: int | None = option(None, at_least=1, at_most=95)
@@ -120,6 +125,7 @@ class ApiOptions:
     price_input: float | None = option(None, at_least=0)
     price_output: float | None = option(None, at_least=0)
     max_pause_s: float = option(MAX_PAUSE_SECONDS, at_least=0)
+    system_prompt: str = ""
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for a value of another type or outside its range."""
@@ -157,6 +163,7 @@ class OpenAIAdapter(FrameAdapter):
     _spending: Spending
     _refused: RefusedSettings
     _max_pause_seconds: float
+    _system_prompt: str
 
     def prepare(self, api_options: ApiOptions, wrapper_arguments: dict[str, Any]) -> RequestFormat:
         """Check the image format, and that the API key is in the environment, where no log prints it."""
@@ -171,6 +178,7 @@ class OpenAIAdapter(FrameAdapter):
         self._spending = Spending(api_options.max_cost, api_options.price_input, api_options.price_output)
         self._refused = RefusedSettings()
         self._max_pause_seconds = api_options.max_pause_s
+        self._system_prompt = api_options.system_prompt
         images = ImageFormat(
             jpeg_quality=api_options.jpeg_quality,
             max_side=api_options.max_side,
@@ -218,6 +226,7 @@ class OpenAIAdapter(FrameAdapter):
             trace,
             urls=frame_batch.encoded if frame_batch else None,
             times_seconds=frame_batch.times_seconds if frame_batch and self.prepared.times else None,
+            system_prompt=self._system_prompt,
         )
         view.max_retries = 1  # the client tries again by itself, and knows what is worth it
 
