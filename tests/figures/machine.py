@@ -156,6 +156,20 @@ def gpu():
     ]
 
 
+def feed():
+    """Return docs/performance.md's sentence on a worker whose videos are decoded in threads, or in processes."""
+    of = measured("feed")
+    roads = [
+        (float(of[road, "acquisitions of the lock a frame"]), float(of[road, "main process ms a frame"]))
+        for road in ("threads of the worker", "processes of their own")
+    ]
+    (thread_takes, thread_ms), (process_takes, process_ms) = roads
+    return [
+        f"with threads the worker's process takes Python's lock {thread_takes:.0f} times a frame and computes "
+        f"{thread_ms:.2f} ms, with processes {process_takes:.0f} times and {process_ms:.2f} ms"
+    ]
+
+
 def span(values):
     """Return the range of shares as percentages, e.g. "98 to 99 %"; one percentage if both ends are rounded to it."""
     lowest, highest = (f"{100 * value:.0f}" for value in (min(values), max(values)))
@@ -511,6 +525,7 @@ FIGURES = {
     "offline_words": offline_words,
     "reading": reading,
     "verification": verification,
+    "feed": feed,
     "gpu": gpu,
     "node": node,
     "answering": answering,
