@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from focus_eval.core.errors import VideoError
@@ -276,3 +279,32 @@ def _with_cover(song: bytes) -> bytes:
 
 def _box(name: bytes, content: bytes) -> bytes:
     return (8 + len(content)).to_bytes(4, "big") + name + content
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(["mkv", "ts", "nut", "avi"]),
+    st.lists(st.tuples(st.sampled_from(["early", "same", "twice", "empty", "none"]), st.integers(0, 19)), max_size=6),
+)
+def test_packets_with_odd_times_and_sizes_give_frames_or_a_video_error(suffix, edits):
+    with tempfile.TemporaryDirectory() as folder:
+        source, path = write_clip(Path(folder) / "source.mp4", n_frames=20, gop=8), Path(folder) / f"clip.{suffix}"
+        with av.open(str(source)) as clip, av.open(str(path), "w") as output:
+            template = clip.streams.video[0]
+            stream = output.add_stream_from_template(template)
+            for number, packet in enumerate(packet for packet in clip.demux(template) if packet.size):
+                kinds = {kind for kind, place in edits if place == number}
+                for _ in range(1 + ("twice" in kinds)):
+                    copy = av.Packet(b"" if "empty" in kinds else bytes(packet))
+                    copy.stream, copy.time_base, copy.is_keyframe = stream, packet.time_base, packet.is_keyframe
+                    copy.pts, copy.dts = packet.pts, packet.dts
+                    if kinds & {"early", "same"}:
+                        copy.pts = copy.dts = 0 if "early" in kinds else packet.dts
+                    if "none" in kinds:
+                        copy.pts = None
+                    with suppress(av.FFmpegError, ValueError):  # the muxer refuses some
+                        output.mux_one(copy)
+        with suppress(VideoError), open_video(path) as video:
+            for number in range(video.info.n_frames):
+                with suppress(VideoError):
+                    video.read([number])
