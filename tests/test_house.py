@@ -30,8 +30,8 @@ ROOMS = {
 RANKS = {
     "keyframes.rows": 0, "keyframes.samplers": 0, "keyframes.video": 0, "keyframes.subtitles": 0,
     "keyframes.encoders": 1, "keyframes.llms": 2, "keyframes.pipeline": 3, "keyframes": 4, "keyframes.commands": 5,
-    "bench.benchmarks": 0, "bench.rows": 0, "bench.demo": 0, "bench.report": 1, "bench.lmms": 2, "bench.matrix": 3,
-    "bench.commands": 4, "bench": 5,
+    "bench.benchmarks": 0, "bench.rows": 0, "bench.demo": 0, "bench.report": 1, "bench.answering": 2, "bench.lmms": 3,
+    "bench.matrix": 4, "bench.commands": 5, "bench": 6,
     "lab": 0, "lab.commands": 1,
     "external.imports": 0, "external": 1, "external.commands": 2,
 }  # fmt: skip

@@ -19,8 +19,8 @@ from typing import Any
 from lmms_eval.tasks import TaskManager
 from lmms_eval.utils import load_yaml_config
 
+from focus_eval.bench.answering.questions import QUESTION_FIELDS
 from focus_eval.bench.benchmarks.registry import benchmark_of_task
-from focus_eval.bench.lmms.requests import QUESTION_FIELDS
 from focus_eval.core.errors import UnknownName
 
 VIDEO_WORDS = ("video", ".mp4", "clip_path")

@@ -10,10 +10,10 @@ from focus_eval_research.policy import parse_policy, policy_table
 from typer.testing import CliRunner
 
 from focus_eval.bench.report.run import Run
+from focus_eval.bench.rows.entries import file_entry
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
-from focus_eval.external.imports.formats import file_entry
 from focus_eval.external.imports.lmms_logs import Verdict
 from focus_eval.external.imports.loading import rows_of_selections
 

@@ -24,6 +24,7 @@ def main() -> None:
     from lmms_eval.api.instance import Instance
     from lmms_eval.models.simple.llava_hf import LlavaHf
 
+    from focus_eval.bench.answering.choosing import GivenRows
     from focus_eval.bench.lmms.models.llava_hf import FocusLlavaOnevision
     from focus_eval.keyframes.rows.records import SelectionRow
     from tests.support.bench.lmms_data import longvideobench_rows, read_record
@@ -67,7 +68,8 @@ def main() -> None:
         plugin_model.generate_until(requests())
         rows = [SelectionRow(**row) for row in read_record(Path(folder) / "record", "selections")]
         # No selection in what follows.
-        plugin_model.context = replace(plugin_model.context, source={row.question_id: row for row in rows})
+        given_rows = GivenRows({row.question_id: row for row in rows})
+        plugin_model.context = replace(plugin_model.context, chooser=given_rows)
         seconds: dict[str, list[float]] = {"stock": [], "ours": [], "added": [], "stock cpu": [], "ours cpu": []}
         for _ in range(N_TURNS):
             for name, model in (("stock", stock), ("ours", plugin_model)):

@@ -1,13 +1,14 @@
 """How fast does a model answer from chosen frames, and is the GPU computing or waiting?
 
-A Qwen2-VL of the 7B's true shape with random weights, through the plugin and lmms-eval's own wrapper: a clip is read,
-its frames are resized by the model's processor, one word is written. Two passes over the same questions; the second,
-with all selections made, is printed. Stages are means over the questions, in seconds; decoding runs beside them.
+A Qwen2-VL of the 7B's true shape with random weights, through the plugin and lmms-eval's own wrapper: frames are chosen
+evenly, a clip is read, its frames are resized by the model's processor, one word is written. Each question has a video
+of its own. Stages are means over the questions, in seconds; choosing and decoding run beside them.
 
-Without a GPU, or with --tiny, a tiny model shows that the script runs. With --engine vllm the same weights answer in
-vLLM; without vLLM the script says so and measures nothing.
+Without a GPU, or with --tiny, a tiny model shows that the script runs. With --sleeping SECONDS the tiny model sleeps
+in place of computing: what is then idle is what a GPU would wait for this machine's processors. With --engine vllm the
+same weights answer in vLLM; without vLLM the script says so and measures nothing.
 
-Run: python scripts/speed/answers.py [--tiny] [--engine transformers] [--questions 8] [--frames 32] [--size 720p]
+Run: python -m scripts.speed.answers [--tiny | --sleeping .25] [--questions 8] [--frames 32] [--size 720p]
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _STAGES = ("idle", "preprocess", "generate")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--sleeping", type=float, metavar="SECONDS", help="sleep in place of computing")
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
     parser.add_argument("--questions", type=int, default=8)
     parser.add_argument("--frames", type=int, default=32)
@@ -44,12 +46,15 @@ def main() -> None:
         print("vLLM is not installed here: not measured")
         return
     device = best_device()
-    args.tiny = args.tiny or device == "cpu"
+    args.tiny = args.tiny or device == "cpu" or args.sleeping is not None
+    device = "cpu" if args.sleeping is not None else device
     with tempfile.TemporaryDirectory() as name:
         folder, started = Path(name), time.perf_counter()
         weights = args.weights or save_qwen2_vl(folder / "weights", shape="tiny" if args.tiny else "7B")
         clip = make_clips(folder, args.size, [args.seconds])[0]
         model = loaded(args, weights, device, folder)
+        if args.sleeping is not None:
+            model._model = SleepingModel(model._model, args.sleeping)
         shape = "tiny, its figures mean nothing" if args.tiny else "of the 7B's shape"
         print(f"# Qwen2-VL {shape}, random weights, {args.engine}, {device_name(device)}")
         print(f"written and loaded in {time.perf_counter() - started:.0f} s\n")
@@ -68,54 +73,81 @@ def loaded(args: argparse.Namespace, weights: Path, device: str, folder: Path) -
     return FocusQwen2VL(pretrained=str(weights), device=device, device_map=device, **plugin_arguments)
 
 
+class SleepingModel:
+    """A transformers model that sleeps in place of computing, and writes the last token of the prompt again."""
+
+    def __init__(self, model: Any, seconds: float) -> None:
+        self._model = model
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the model's attribute."""
+        return getattr(self._model, name)
+
+    def generate(self, *args: Any, **inputs: Any) -> Any:
+        """Sleep, and return the prompt with one more token."""
+        import torch
+
+        time.sleep(self._seconds)
+        prompt_ids = inputs["input_ids"]
+        return torch.cat([prompt_ids, prompt_ids[:, -1:]], dim=1)
+
+
 def table_of(model: Any, clip: Path, args: argparse.Namespace, folder: Path) -> str:
-    """Answer all questions twice and return the table of the second pass.
+    """Answer a first question, then all others, and return a table of these.
 
     Raises:
         RuntimeError: a question got no answer.
     """
     document = longvideobench_rows(["landscape"], ["?"])[0]
+    clips = [folder / f"video_{at}.mp4" for at in range(args.questions + 1)]
+    for path in clips:
+        path.hardlink_to(clip)
     documents = [
-        {**document, "video_path": clip.name, "id": f"q{at}", "duration": args.seconds} for at in range(args.questions)
+        {**document, "video_path": path.name, "id": f"q{at}", "duration": args.seconds} for at, path in enumerate(clips)
     ]
     model.task_dict = {_TASK: {"test": documents}}
-    for _ in range(2):
-        started = time.perf_counter()
-        model.generate_until(requests(model, clip, args.questions))
-        wall = (time.perf_counter() - started) / args.questions
-    answers = read_record(folder / "record", "answers")[-args.questions :]
+    all_requests = requests(model, clips)
+    model.generate_until(all_requests[:1])  # what is loaded with the first question is not measured
+    started = time.perf_counter()
+    model.generate_until(all_requests[1:])
+    wall = (time.perf_counter() - started) / args.questions
+    answers = read_record(folder / "record", "answers")
     if failed := [row["error"] for row in answers if row["error"]]:
         raise RuntimeError(failed[0])
     seconds = Counter[str]()
-    for row in answers:
+    for row in answers[1:]:
         seconds.update(row["seconds"])
     cells = [args.size, str(args.frames), str(args.questions), f"{wall:.2f}"]
     cells += [f"{seconds[stage] / args.questions:.2f}" for stage in _STAGES]
     busy = seconds["generate"] / args.questions / wall
-    titles = ["video", "frames", "questions", "seconds a question", *_STAGES, "generating"]
-    lines = (titles, ["---"] * len(titles), [*cells, f"{busy:.0%}"])
+    titles = ["video", "frames", "questions", "seconds a question", *_STAGES, "generating", "idle share"]
+    lines = (titles, ["---"] * len(titles), [*cells, f"{busy:.1%}", f"{1 - busy:.1%}"])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def requests(model: Any, clip: Path, n: int) -> list[Any]:
-    """Return `n` lmms-eval requests about `clip`, in the form that the model takes: simple or chat."""
+def requests(model: Any, clips: list[Path]) -> list[Any]:
+    """Return an lmms-eval request about each clip, in the form that the model takes: simple or chat."""
     from lmms_eval.api.instance import Instance
 
+    def video_of(document: Any) -> str:
+        return str(clips[0].with_name(document["video_path"]))
+
     def messages(document: Any) -> list[dict[str, Any]]:
-        parts = [{"type": "video", "url": str(clip)}, {"type": "text", "text": "what is this?"}]
+        parts = [{"type": "video", "url": video_of(document)}, {"type": "text", "text": "what is this?"}]
         return [{"role": "user", "content": parts}]
 
     def arguments(at: int) -> tuple[Any, ...]:
         """Return the arguments of a request in the form that the model's wrapper takes."""
         generation = {"max_new_tokens": 1}
         if model.is_simple:
-            return f"{at}?", generation, lambda document: [str(clip)], at, _TASK, "test"
+            return f"{at}?", generation, lambda document: [video_of(document)], at, _TASK, "test"
         return f"{at}?", messages, generation, at, _TASK, "test"
 
     metadata = {"task": _TASK, "repeats": 1, "split": "test"}
     return [
         Instance(request_type="generate_until", arguments=arguments(at), idx=0, metadata={**metadata, "doc_id": at})
-        for at in range(n)
+        for at in range(len(clips))
     ]
 
 

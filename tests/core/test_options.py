@@ -8,7 +8,8 @@ from importlib.metadata import version
 
 import pytest
 
-from focus_eval.bench.lmms.arguments import AdapterOptions, ReplayedSelections, check_source
+from focus_eval.bench.answering.replay import ReplayedSelections
+from focus_eval.bench.lmms.arguments import AdapterOptions, check_chooser
 from focus_eval.bench.matrix.config import load_matrix, read_yaml_value
 from focus_eval.core.errors import InvalidInput, nearest
 from focus_eval.core.options import parse_assignments, read_options
@@ -54,7 +55,7 @@ def test_nothing_else_is_a_boolean_through_any_door(tmp_path, text):
     with pytest.raises(InvalidInput, match=message):
         read_encoder("offline", {"centred": text})
     with pytest.raises(InvalidInput, match=message):
-        check_source(AdapterOptions(sampler="qframe", sampler_options={"fixed_frames": text}, encoder="offline"))
+        check_chooser(AdapterOptions(sampler="qframe", sampler_options={"fixed_frames": text}, encoder="offline"))
     with pytest.raises(InvalidInput, match=message):
         ReplayedSelections(tmp_path, frames=4, options={"allow_missing": text})
     assert not isinstance(read_yaml_value(text), bool)

@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
+from lmms_eval.api.instance import unwrap_generation_output
 from loguru import logger
+from tqdm import tqdm
 
+from focus_eval.bench.answering.cell import Cell
+from focus_eval.bench.answering.choosing import Chooser
+from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
+from focus_eval.bench.answering.questions import FramedQuestion, TaskQuestion, read_request
+from focus_eval.bench.answering.run import WrittenAnswer, answer
+from focus_eval.bench.answering.session import WrapperSession
+from focus_eval.bench.answering.stream import CellQuestions, OpenVideo
+from focus_eval.bench.answering.tracing import GenerateTrace, TracedModel
 from focus_eval.bench.lmms import patches
-from focus_eval.bench.lmms.answering import RequestRunner, RunContext
 from focus_eval.bench.lmms.arguments import (
     NATIVE,
     AdapterOptions,
-    FrameSource,
-    check_source,
+    SessionOptions,
+    check_chooser,
     default_of,
-    make_source,
+    make_chooser,
     split_arguments,
+    store_of,
 )
-from focus_eval.bench.lmms.lookahead import OwnProcessors
+from focus_eval.bench.lmms.parsing import REASONING_TAGS
 from focus_eval.bench.lmms.recording import (
-    FolderRecorder,
+    RecordFolder,
     RunCounts,
     check_error_share,
     check_readable,
     over_all_ranks,
 )
-from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
-from focus_eval.bench.lmms.tracing import GenerateTrace, TracedModel
+from focus_eval.bench.lmms.tasks import NO_ANSWER
 from focus_eval.core.errors import InvalidInput
+from focus_eval.keyframes.video import open_video
+
+OptionsT = TypeVar("OptionsT", bound=SessionOptions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PluginRun:
+    """What the plugin shows until `show` says otherwise.
+
+    Args:
+        chooser: chooses the frames; None for the wrapper's own sampling.
+        frames: requested keyframes.
+        options: frame policy, video reader, answer parsing and the rest.
+        record: the cells that rows go to.
+        open_video: opens a video for exact reading.
+    """
+
+    chooser: Chooser | None
+    frames: int
+    options: AdapterOptions
+    record: RecordFolder
+    open_video: OpenVideo
 
 
 class FrameAdapter:
@@ -50,9 +85,9 @@ class FrameAdapter:
     - if they differ from the defaults: `packages` (whose versions can change an answer, beside transformers and
       lmms-eval), `takes_mixed_sizes` (the wrapper can show frames of different sizes as images), `largest_batch`,
       `questions_at_once` (an API), `prepares_ahead` (the wrapper may prepare the inputs of several batches in threads,
-      as long as its model takes one at a time: see `GenerateTrace.take_turn`), `frames_reaching(inputs)`
+      as long as its model takes one at a time: see `GenerateTrace.take_model`), `frames_reaching(inputs)`
       (frames per question among the inputs of the model's `generate`, or None), `own_options` (a dataclass of further
-      arguments, passed to `prepare`), `prepare`, `defaults`.
+      arguments, passed to `prepare`), `prepare`, `defaults`, `check_loaded`.
 
     Per question: selection, decode, then the wrapper's own `generate_until` on a copy of the request, called on a
     shallow copy of the model (a view), so that one question's failure does not affect others. A frame batch that the
@@ -72,48 +107,71 @@ class FrameAdapter:
     prepares_ahead: ClassVar[bool] = False
     own_options: ClassVar[type | None] = None
 
-    context: RunContext
+    session: WrapperSession
+    context: PluginRun
     _unwrapped: Any = None
 
     # Provided by the wrapper.
     task_dict: dict[str, Any]
     is_simple: ClassVar[bool]
+    batch_size: Any
 
     def __init__(self, **arguments: Any) -> None:
-        """Check all arguments before any weights load, then build the stock wrapper and the recorder of rows."""
+        """Check all arguments before any weights load, then load encoders and the stock wrapper."""
         with patches.command_line_errors():
             patches.refuse_response_cache()
             # Everything that can be wrong is found before the weights load: a 72B model takes minutes.
-            options, wrapper_arguments, frames, prepared = self._checked(arguments)
-            source = make_source(options, frames=frames)
-            self.defaults(wrapper_arguments)
-            # The wrapper's own constructor, with its own arguments: nothing of it is repeated here.
-            with patches.one_process_on_cpu(wrapper_arguments.get("device")) as was_alone:
-                super().__init__(**wrapper_arguments)
-            if was_alone:
-                patches.place_on_rank(self)
-            self.prepared = prepared
-            self.processors = OwnProcessors()
-            self.adapter_options = options
-            self._wrapper_arguments = wrapper_arguments
-            self._rank_and_world = patches.rank_and_world()
+            options, wrapper_arguments, frames = self._checked_wrapper(arguments, AdapterOptions, None)
+            check_chooser(options)
+            chooser = make_chooser(options, frames=frames)
+            self._load(wrapper_arguments, options)
             patches.look_prompts_up_by_wrapper(self.model_id, self.stock_name)
             # In time: lmms-eval deals the documents out after the model is made.
             if self._rank_and_world[1] > 1:
                 patches.keep_videos_on_one_rank()
             self._counts = RunCounts()
-            self._most_frames = int(wrapper_arguments[self.frames_argument])
-            self.show(source, frames=frames)
+            self.adapter_options = options
+            self.show(chooser, frames=frames)
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, Any]) -> None:
-        """Run the constructor's own checks before any weights load.
+    def check_arguments(cls, arguments: Mapping[str, Any], *, frames: int) -> None:
+        """Run the checks of `load_session` before any weights load.
 
         Raises:
             FocusEvalError: an argument that nobody takes or of the wrong kind, a missing package, key or checkpoint.
         """
         # Without `__init__`, which would load the weights.
-        cls.__new__(cls)._checked(arguments)
+        cls.__new__(cls)._checked_wrapper(arguments, SessionOptions, frames)
+
+    @classmethod
+    def load_session(cls, arguments: Mapping[str, Any], *, frames: int) -> WrapperSession:
+        """Return a session with the wrapper loaded and no sampler, for a caller who has the frames.
+
+        Args:
+            arguments: of the wrapper and of the adapter itself, and those of `SessionOptions`.
+            frames: most frames per question.
+
+        Raises:
+            FocusEvalError: as `check_arguments`.
+        """
+        model = cls.__new__(cls)
+        options, wrapper_arguments, _ = model._checked_wrapper(arguments, SessionOptions, frames)
+        model._load(wrapper_arguments, options)
+        return model.session
+
+    def _load(self, wrapper_arguments: dict[str, Any], options: SessionOptions) -> None:
+        """Build the stock wrapper from its own arguments, and the session with it."""
+        self.defaults(wrapper_arguments)
+        # The wrapper's own constructor: nothing of it is repeated here.
+        with patches.one_process_on_cpu(wrapper_arguments.get("device")) as was_alone:
+            super().__init__(**wrapper_arguments)
+        if was_alone:
+            patches.place_on_rank(self)
+        self._wrapper_arguments = wrapper_arguments
+        self._rank_and_world = patches.rank_and_world()
+        self.check_loaded()
+        max_frames = int(wrapper_arguments[self.frames_argument])
+        self.session = WrapperSession(self, max_frames=max_frames, decode_gigabytes=options.decode_gigabytes)
 
     # What an adapter may override.
 
@@ -149,8 +207,12 @@ class FrameAdapter:
         if "device" in wrapper_arguments and "device_map" not in wrapper_arguments:
             wrapper_arguments["device_map"] = wrapper_arguments["device"]
 
-    def ready(self, frame_batch: FrameBatch) -> None:
-        """Prepare decoded frames in place, in a thread, while an earlier question is answered; by default nothing."""
+    def check_loaded(self) -> None:
+        """Raise an error if the loaded wrapper cannot be used; by default it can."""
+
+    def ready(self, frame_batch: FrameBatch) -> FrameBatch:
+        """Return the frames in the wrapper's own form, made while an earlier question is answered; by default as is."""
+        return frame_batch
 
     def visuals(self, frame_batch: FrameBatch) -> Any:
         """Return what `doc_to_visual` gives the wrapper for these frames: by default a path that carries them."""
@@ -175,7 +237,7 @@ class FrameAdapter:
         """Number of questions asked in parallel, each alone (an API); None if the wrapper forms batches."""
         return None
 
-    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Let the model of `view`, a shallow copy of this adapter for `batch`, record its calls in `trace`."""
         if self._unwrapped is None:
             self._unwrapped = self.model  # type: ignore[attr-defined]  # taking it out of accelerate costs milliseconds
@@ -183,20 +245,20 @@ class FrameAdapter:
 
     # What a caller may use.
 
-    def show(self, source: FrameSource | None, *, frames: int, options: AdapterOptions | None = None) -> None:
-        """Use `source` for the questions that follow: one loaded model serves one selection after another.
+    def show(self, chooser: Chooser | None, *, frames: int, options: AdapterOptions | None = None) -> None:
+        """Use `chooser` for the questions that follow: one loaded model serves one selection after another.
 
         Args:
-            source: gives the selections; None for the wrapper's own sampling.
+            chooser: chooses the frames; None for the wrapper's own sampling.
             frames: requested keyframes, at most those the model was loaded for.
             options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
         """
         options = options or self.adapter_options
-        self.check_frames(frames)
+        self.session.check_frames(frames)
         # The rows of the last selection are written through, and its folder is free for others.
         if hasattr(self, "context"):
-            self.context.recorder.close()
-        recorder = FolderRecorder(
+            self.context.record.close()
+        record = RecordFolder(
             options,
             model=self.model_id,
             stock_name=self.stock_name,
@@ -205,29 +267,19 @@ class FrameAdapter:
             pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
             prepared=self.prepared,
             requests=self.requests,
-            selection_id=source.selection_id if source else NATIVE,
-            selection=source.identity if source else {},
+            selection_id=chooser.selection_id if chooser else NATIVE,
+            selection=chooser.identity if chooser else {},
             frames=frames,
             rank_and_world=self._rank_and_world,
         )
-        scan_cache = getattr(source, "store", None)
-        self.context = RunContext(
-            source=source, frames=frames, options=options, recorder=recorder, scan_cache=scan_cache
+        self.session.max_bytes = options.decode_gigabytes * 1e9
+        self.context = PluginRun(
+            chooser=chooser,
+            frames=frames,
+            options=options,
+            record=record,
+            open_video=partial(open_video, backend=options.backend, kept=store_of(options)),
         )
-
-    def check_frames(self, frames: int) -> None:
-        """Raise InvalidInput if `frames` is more than the model was loaded for."""
-        if frames > self._most_frames:
-            raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {self._most_frames}")
-
-    def answer_together(self, contexts: Sequence[RunContext], requests: Sequence[Sequence[Any]]) -> None:
-        """Answer the requests of several runs with one model, video by video; each run's recorder gets its rows.
-
-        Args:
-            contexts: one per run.
-            requests: lmms-eval's requests of each run, in the order of `contexts`.
-        """
-        RequestRunner(self, contexts, counts=self._counts, quiet=True).run(requests)
 
     @property
     def counts(self) -> RunCounts:
@@ -238,11 +290,51 @@ class FrameAdapter:
         """Return the answers to `requests` in order; a question that fails gives `NO_ANSWER` and an error row."""
         with patches.command_line_errors():
             patches.refuse_response_cache()
-            self.context.recorder.stated_reasoning_tags = patches.stated_reasoning_tags()
-            # Only the first rank shows progress bars.
-            is_quiet = self._rank_and_world[0] != 0
-            (answers,) = RequestRunner(self, [self.context], counts=self._counts, quiet=is_quiet).run([requests])
-            return answers
+            options, tags = self.context.options, patches.stated_reasoning_tags()
+            questions = [
+                read_request(request, self.task_dict, is_simple=self.is_simple, benchmark_name=options.benchmark)
+                for request in requests
+            ]
+            outputs: dict[int, Any] = {}
+            work: dict[Cell, list[TaskQuestion]] = {}
+            for question in questions:
+                cell = self.context.record.cell_of(question.parts, stated_tags=tags)
+                # Questions answered before an interruption are not asked again; their answers are handed back.
+                earlier = cell.earlier_answer(question.question.id)
+                if earlier is None:
+                    work.setdefault(cell, []).append(question)
+                    continue
+                # A row holds what the model wrote, of which some wrappers return a part.
+                text = self.strip_reply(earlier.answer or "")
+                outputs[id(question)] = mark_as_cut(text) if earlier.is_cut else text
+                if not question.is_padding:
+                    self._counts.add(earlier)
+                    self._counts.earlier += 1
+            for written in self._answered(work):
+                output = written.reply.output
+                if written.row is not None:
+                    self._counts.add(written.row)
+                    output = mark_as_cut(output) if written.row.is_cut else output
+                # lmms-eval wants a text for every request, also where there is no answer.
+                outputs[id(written.task_question)] = NO_ANSWER if written.reply.error is not None else output
+            return [outputs[id(question)] for question in questions]
+
+    def _answered(self, work: Mapping[Cell, Sequence[TaskQuestion]]) -> Iterator[WrittenAnswer]:
+        """Answer the questions of each cell, with a progress bar on the first rank."""
+        chooser = self.context.chooser
+        if chooser is not None:
+            chooser.begin([question for questions in work.values() for question in questions], self.task_dict)
+        answers = answer(
+            self.session,
+            [CellQuestions(cell=cell, chooser=chooser, questions=questions) for cell, questions in work.items()],
+            open_video=self.context.open_video,
+        )
+        # tqdm heeds the variable only where nobody passes `disable`.
+        is_quiet = self._rank_and_world[0] != 0 or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
+        with closing(answers), tqdm(total=sum(map(len, work.values())), desc="Answering", disable=is_quiet) as progress:
+            for written in answers:
+                yield written
+                progress.update()
 
     def wrapper_generate(self, requests: Sequence[Any]) -> list[Any]:
         """Return the stock wrapper's answers to `requests`; called on a view whose documents hold the chosen frames."""
@@ -262,7 +354,7 @@ class FrameAdapter:
         """
         with patches.command_line_errors():
             patches.refuse_response_cache()
-            self.context.recorder.close()
+            self.context.record.close()
             # A sum over ranks: if one rank ended alone, the others would wait for it in the next collective call.
             counts, self._counts = over_all_ranks(self._counts), RunCounts()
             if self._rank_and_world[0] == 0:
@@ -275,34 +367,37 @@ class FrameAdapter:
 
     def close(self) -> None:
         """Release the model, as lmms-eval's own `clean` does after every run, and close the rows."""
-        self.context.recorder.close()
+        if hasattr(self, "context"):
+            self.context.record.close()
         self._unwrapped = None
         # Not in our `clean`: lmms-eval calls that after every run, and the matrix goes on with the loaded model.
         super().clean()  # type: ignore[misc]
 
     # Before any weight loads.
 
-    def _checked(self, arguments: Mapping[str, Any]) -> tuple[AdapterOptions, dict[str, Any], int, Any]:
-        """Check all arguments; return our options, the wrapper's arguments, frames per question and `prepared`."""
+    def _checked_wrapper(
+        self, arguments: Mapping[str, Any], kind: type[OptionsT], frames: int | None
+    ) -> tuple[OptionsT, dict[str, Any], int]:
+        """Check the arguments and set `prepared`; return options of `kind`, the wrapper's arguments, and K."""
         self.check_installed()
         base = self.wrapper()
         options, wrapper_arguments, adapter_arguments = split_arguments(
-            self.model_id, arguments, base, own_options=self.own_options, passed_on=self.passed_on()
+            self.model_id, arguments, base, kind=kind, own_options=self.own_options, passed_on=self.passed_on()
         )
-        check_source(options)
-        frames = self._agree_on_frames(options, wrapper_arguments, base)
+        frames = self._agree_on_frames(frames or getattr(options, "frames", None), wrapper_arguments, base)
         batch_size = wrapper_arguments.get("batch_size", 1)
         if self.largest_batch is not None and int(batch_size) > self.largest_batch:
             raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {batch_size}")
-        return options, wrapper_arguments, frames, self.prepare(adapter_arguments, wrapper_arguments)
+        self.prepared = self.prepare(adapter_arguments, wrapper_arguments)
+        return options, wrapper_arguments, frames
 
-    def _agree_on_frames(self, options: AdapterOptions, wrapper_arguments: dict[str, Any], base: type) -> int:
+    def _agree_on_frames(self, frames: int | None, wrapper_arguments: dict[str, Any], base: type) -> int:
         """Return K, and set the wrapper's frame limit to it unless given.
 
         K is `frames`, else the given limit, else the wrapper's default; above a given limit it raises InvalidInput.
         """
         limit = wrapper_arguments.get(self.frames_argument)
-        frames = options.frames or limit or default_of(base, self.frames_argument)
+        frames = frames or limit or default_of(base, self.frames_argument)
         if frames is None:
             raise InvalidInput(f"{self.model_id}: set frames= to the number of frames")
         if limit is not None and frames > int(limit):
@@ -310,3 +405,13 @@ class FrameAdapter:
         # The wrapper may cut to its own most frames; it must be no lower than ours.
         wrapper_arguments.setdefault(self.frames_argument, int(frames))
         return int(frames)
+
+
+def mark_as_cut(output: Any) -> Any:
+    """Return a wrapper's output that is cut while thinking, behind an opening tag where the prompt held that tag.
+
+    A task that gets it then reads no answer in the thoughts.
+    """
+    text = str(unwrap_generation_output(output)[0])
+    has_tag = not text.strip() or any(start in text for start, _ in REASONING_TAGS)
+    return output if has_tag else REASONING_TAGS[0][0] + text

@@ -1,36 +1,32 @@
-"""The plugin's arguments: `--model_args` split and checked, and the source of selections that they describe."""
+"""The plugin's arguments: `--model_args` split and checked, and the chooser of frames that they describe."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from focus_eval.core.errors import InvalidInput, SelectionMismatch, unknown_name
-from focus_eval.core.offers import offered
-from focus_eval.core.options import checked_values, declared_types, make, option, read_options, read_value
-from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, Question, Timeline
+from focus_eval.bench.answering.choosing import Chooser, SamplerChooser
+from focus_eval.bench.answering.replay import ReplayedSelections
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.options import checked_values, declared_types, make, option, read_value
+from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, Timeline
 from focus_eval.keyframes.encoders import registry as encoders
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.llms.registry import check_llm, ready_llm
 from focus_eval.keyframes.pipeline.selector import Selector
-from focus_eval.keyframes.rows.identity import identity_hash
-from focus_eval.keyframes.rows.records import BucketOf, Origin, SelectionRow, failed_selection_row, selection_row
 from focus_eval.keyframes.samplers import registry as samplers
-from focus_eval.keyframes.video import open_video
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.base import Encoder
 
 
 NATIVE = "native"
+OptionsT = TypeVar("OptionsT", bound="SessionOptions")
 _QUOTED = re.compile(r"""^(['"])(.*)\1$""", re.DOTALL)
 _WITH_OPTIONS = ("sampler", "encoder", "selections")
 # Given by lmms-eval beside --model_args; which of them a wrapper takes is its own affair.
@@ -38,7 +34,23 @@ _FROM_COMMAND_LINE = ("batch_size", "max_batch_size", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterOptions:
+class SessionOptions:
+    """Options of a loaded model, whoever chooses the frames.
+
+    Args:
+        decode_gigabytes: memory limit for decoded frames; a batch that needs more is answered in parts.
+    """
+
+    decode_gigabytes: float = option(4.0, above=0)
+
+    def __post_init__(self) -> None:
+        """Bring the options to their declared types, with InvalidInput for others."""
+        for name, value in checked_values("--model_args", self).items():
+            object.__setattr__(self, name, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterOptions(SessionOptions):
     """The plugin's own arguments, the same for every model.
 
     Args:
@@ -60,7 +72,6 @@ class AdapterOptions:
         record: folder for the rows.
         backend: video reader.
         answer_parsing: parser of the answer in a row: "strict", or "lmms_eval" with its random guess, seeded.
-        decode_gigabytes: memory limit for decoded frames; a batch that needs more is answered in parts.
         max_error_share: largest share of failed questions, 0 to 1; a run with more fails at its end.
         allow_unparsed: true lets lmms-eval's command line end well although no answer could be read.
 
@@ -85,14 +96,12 @@ class AdapterOptions:
     record: str = "results/runs/lmms"
     backend: str = "pyav"
     answer_parsing: AnswerParsing = "strict"
-    decode_gigabytes: float = option(4.0, above=0)
     max_error_share: float = option(0.02, at_least=0, at_most=1)
     allow_unparsed: bool = False
 
     def __post_init__(self) -> None:
         """Bring the options to their declared types and refuse contradictions, with InvalidInput."""
-        for name, value in checked_values("--model_args", self).items():
-            object.__setattr__(self, name, value)
+        super().__post_init__()
         self._check_who_chooses()
 
     def _check_who_chooses(self) -> None:
@@ -120,15 +129,17 @@ def split_arguments(
     arguments: Mapping[str, Any],
     base: type,
     *,
+    kind: type[OptionsT],
     own_options: Callable[..., Any] | None = None,
     passed_on: tuple[str, ...] = (),
-) -> tuple[AdapterOptions, dict[str, Any], Any]:
-    """Return (the plugin's options, the wrapper's arguments by name, an instance of `own_options` or None).
+) -> tuple[OptionsT, dict[str, Any], Any]:
+    """Return (options of `kind`, the wrapper's arguments by name, an instance of `own_options` or None).
 
     Args:
         model: the model's name, for messages.
         arguments: everything in `--model_args`, and batch size and device.
         base: the wrapper's class, whose constructor declares its arguments.
+        kind: `AdapterOptions`, or `SessionOptions` where nobody chooses.
         own_options: a dataclass that declares the adapter's own arguments; None if it has none.
         passed_on: names of further arguments that the wrapper passes on (to an engine).
 
@@ -136,7 +147,9 @@ def split_arguments(
         UnknownName: an argument that nothing takes; the message has the nearest name.
         InvalidInput: a value is invalid.
     """
-    plain_names = [declared.name for declared in fields(AdapterOptions) if not declared.name.endswith("_options")]
+    declared_names = [declared.name for declared in fields(kind)]
+    plain_names = [name for name in declared_names if not name.endswith("_options")]
+    owners = [name for name in _WITH_OPTIONS if f"{name}_options" in declared_names]
     wrapper_parameters = [*constructor_parameters(base), *passed_on]
     adapter_names = [*declared_types(own_options)] if own_options else []
     plugin_arguments: dict[str, Any] = {}
@@ -145,7 +158,7 @@ def split_arguments(
     for name, value in arguments.items():
         # `--model_args` is a flat list of pairs, so an option carries the name of what it belongs to.
         head, dot, tail = name.partition(".")
-        if dot and head in _WITH_OPTIONS:
+        if dot and head in owners:
             plugin_arguments.setdefault(f"{head}_options", {})[tail] = value
         elif name in plain_names:
             plugin_arguments[name] = value
@@ -159,9 +172,7 @@ def split_arguments(
                 *plain_names,
                 *adapter_names,
                 *wrapper_parameters,
-                "sampler.<option>",
-                "encoder.<option>",
-                "selections.<option>",
+                *(f"{owner}.<option>" for owner in owners),
             ]
             raise unknown_name(f"argument of {model}:", name, known_names)
     for name in _FROM_COMMAND_LINE:
@@ -170,7 +181,7 @@ def split_arguments(
             del wrapper_arguments[name]
     adapter_options = make(model, own_options, texts(adapter_arguments)) if own_options else None
     plain_texts = texts({name: value for name, value in plugin_arguments.items() if name in plain_names})
-    return make("--model_args", AdapterOptions, {**plugin_arguments, **plain_texts}), wrapper_arguments, adapter_options
+    return make("--model_args", kind, {**plugin_arguments, **plain_texts}), wrapper_arguments, adapter_options
 
 
 def constructor_parameters(base: type) -> list[str]:
@@ -220,31 +231,7 @@ def read_argument(owner: str, name: str, kind: Any, value: Any) -> Any:
     return read_value(owner, name, kind, value if value is None else str(value))
 
 
-class FrameSource(Protocol):
-    """Gives the selection of one question after another. `focus_eval.keyframes.pipeline.selector.Selector` is one."""
-
-    k: int
-
-    @property
-    def selection_id(self) -> str:
-        """Hash over all that can change a selection."""
-        ...
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """Everything behind the hash, as JSON values; {} where somebody else describes the selection."""
-        ...
-
-    def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the selection row of `question`. Raises FocusEvalError if there is none."""
-        ...
-
-    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return a selection row of `question` that records `error`."""
-        ...
-
-
-def check_source(options: AdapterOptions) -> None:
+def check_chooser(options: AdapterOptions) -> None:
     """Raise an error for a sampler, encoder or option that does not exist, before anything is loaded.
 
     Raises:
@@ -272,15 +259,13 @@ def check_source(options: AdapterOptions) -> None:
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
 
 
-def make_source(options: AdapterOptions, *, frames: int) -> FrameSource | None:
-    """Return the source that `options` describe, its encoder loaded; None for the wrapper's own sampling."""
+def make_chooser(options: AdapterOptions, *, frames: int) -> Chooser | None:
+    """Return who chooses the frames as `options` say, encoders loaded; None for the wrapper's own sampling."""
     if options.is_native:
         return None
     if options.selections:
-        return ReplayedSelections(
-            Path(options.selections), frames=frames, options=options.selections_options, store=_store(options)
-        )
-    return _selector(options, frames)
+        return ReplayedSelections(Path(options.selections), frames=frames, options=texts(options.selections_options))
+    return SamplerChooser(_selector(options, frames))
 
 
 def _selector(options: AdapterOptions, frames: int) -> Selector:
@@ -297,7 +282,7 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
         llm=ready_llm(sampler) if sampler.needs_llm else None,
         k=frames,
         seed=options.seed,
-        store=_store(options),
+        store=store_of(options),
         backend=options.backend,
         coarse_seed=options.coarse_seed,
         timeline=options.timeline,
@@ -305,7 +290,7 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
     )
 
 
-def _store(options: AdapterOptions) -> RelevanceStore | None:
+def store_of(options: AdapterOptions) -> RelevanceStore | None:
     """Return the store of relevance that the options name; None without one."""
     return RelevanceStore(Path(options.store)) if options.store else None
 
@@ -319,135 +304,3 @@ def _on_own_device(name: str, options: dict[str, Any]) -> Encoder:
         if torch.cuda.is_available():
             options = {**options, "device": f"cuda:{local_rank}"}
     return encoders.make_encoder(name, **options)
-
-
-class ReplayedSelections:
-    """Selections from a file: our rows, or a published index file (the room `external` reads both).
-
-    Args:
-        path: the file, or the folder of a run.
-        frames: most frames of a selection; one with more is refused, not thinned out.
-        options: format, unit and allow_missing of `load_selections`, and those of the format.
-        store: keeps facts of opened videos; None keeps nothing.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        frames: int,
-        options: Mapping[str, Any] | None = None,
-        store: RelevanceStore | None = None,
-    ) -> None:
-        self.k = frames
-        self.store = store
-        self._path = path
-        all_options = options or {}
-        option_types = {"format": str, "unit": str | None, "allow_missing": bool}
-        reader_options = {name: value for name, value in all_options.items() if name in option_types}
-        self._options = read_options("selections", option_types, texts(reader_options))
-        # Of the format itself, which reads them.
-        self._format_options = texts({name: value for name, value in all_options.items() if name not in option_types})
-        self._by_benchmark: dict[str, Mapping[str, Any]] = {}
-        # By content: a file that was changed in place is another selection.
-        self._content = _content_hash(path)
-        if offered("is_rows_path")(path):  # refused before any weight loads
-            self._read(None)
-
-    @property
-    def selection_id(self) -> str:
-        """Hash of `identity`, 16 hexadecimal digits."""
-        return identity_hash(self.identity)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """The hash of the file's content, and the options of reading it."""
-        options = {**self._options, **self._format_options}
-        return {"content": self._content, "options": options, "frames": self.k}
-
-    def prepare(self, benchmark: str, questions: Sequence[Question], *, question_ids: Collection[str]) -> None:
-        """Read the file against all questions of `benchmark`, in the annotation's order.
-
-        Raises:
-            SelectionMismatch: a file that does not fit them, with more frames than may be shown, or without a
-                selection for a question that is asked (unless `allow_missing`).
-        """
-        if benchmark not in self._by_benchmark:
-            self._by_benchmark[benchmark] = self._read(questions)
-        selections = self._by_benchmark[benchmark]
-        missing = [
-            question.id for question in questions if question.id in question_ids and question.id not in selections
-        ]
-        if missing and not self._options.get("allow_missing"):
-            raise SelectionMismatch(
-                f"{self._path}: {len(selections)} selections for {len(questions)} questions of {benchmark}; "
-                f"{len(missing)} of {len(question_ids)} that are asked have none, the first is {missing[0]!r} "
-                "(selections.allow_missing=true records an error for each of them instead)"
-            )
-
-    def select(self, question: Question, video_path: Path, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return the recorded selection of `question` as a row.
-
-        Raises:
-            SelectionMismatch: no selection is recorded, or it does not fit the video.
-        """
-        entry = self._by_benchmark[question.benchmark].get(question.id)
-        if entry is None:
-            raise SelectionMismatch(f"{self._path}: no selection for {question.benchmark} {question.id}")
-        # A file of indices gives neither the video's length nor the times of its frames.
-        with open_video(video_path, kept=self.store) as reader:
-            frames = entry.frames_in(reader.info)
-            times = reader.frame_times(np.asarray(frames, dtype=np.int64))
-            info = reader.info
-        row = entry.selection
-        return selection_row(
-            question,
-            self._origin(row.sampler),
-            video=info,
-            keyframes=frames,
-            times_seconds=[round(float(time), 6) for time in times],
-            bucket_of=bucket_of,
-            facts=self._facts,
-            scales=row.scales,
-            pulled_frames=row.pulled_frames,
-            pulled_relevance=row.pulled_relevance,
-            clips=row.clips,
-        )
-
-    def error_row(self, question: Question, error: BaseException, *, bucket_of: BucketOf | None = None) -> SelectionRow:
-        """Return a selection row of `question` that records `error`."""
-        return failed_selection_row(question, self._origin("replay"), error, bucket_of=bucket_of, facts=self._facts)
-
-    @property
-    def _facts(self) -> dict[str, Any]:
-        """Facts for the rows: the name of the file of selections."""
-        return {"replayed_from": self._path.name}
-
-    def _origin(self, sampler: str) -> Origin:
-        """Return the origin of the rows, with `sampler` as the sampler's name."""
-        return Origin(selection_id=self.selection_id, sampler=sampler, k=self.k)
-
-    def _read(self, questions: Sequence[Question] | None) -> Mapping[str, Any]:
-        """Return the file's selections by question id; raise SelectionMismatch for more frames than are shown."""
-        # What is missing is checked by `prepare`: a file made under --limit holds only some of the questions.
-        reader_options = {**self._options, "allow_missing": True}
-        load_selections = offered("load_selections")
-        entries: Mapping[str, Any] = load_selections(
-            self._path, questions=questions, **reader_options, options=self._format_options
-        )
-        for entry in entries.values():
-            # A selection with scales has more and smaller frames by design.
-            if len(entry.shown) > self.k and entry.selection.scales is None:
-                raise SelectionMismatch(
-                    f"{entry.place}: {len(entry.shown)} frames, the model is shown at most {self.k}; set frames="
-                )
-        return entries
-
-
-def _content_hash(path: Path) -> str:
-    """Return a hash over name and content of a file, or of every file in a folder."""
-    digest = hashlib.sha256()
-    for file in [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file()):
-        digest.update(file.name.encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from focus_eval.bench.lmms.requests import FrameBatch
+from focus_eval.bench.answering.frames import FrameBatch
 from focus_eval.core.errors import FocusEvalError, InvalidInput, MissingDependency
 from focus_eval.keyframes.rows.identity import installed_version
 from focus_eval.keyframes.rows.records import error_line

@@ -1,142 +1,63 @@
-"""Turns answered or failed requests into rows, and writes them into the folder of `record=`."""
+"""Reads replies, opens the cells of a run of the plugin in the folder of `record=`, and counts their rows."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from focus_eval.bench.answering.cell import Cell, CellSettings
+from focus_eval.bench.answering.questions import ModelReply, RequestParts, TaskQuestion
 from focus_eval.bench.lmms.arguments import AdapterOptions
 from focus_eval.bench.lmms.parsing import REASONING_TAGS, ParsedAnswer, StrippedReply, TagPairs, read_answer
-from focus_eval.bench.lmms.requests import PendingRequest, RequestParts
 from focus_eval.bench.lmms.tasks import DEFAULT, prompts_of_request, task_of, task_score
-from focus_eval.bench.rows.open_cell import OpenCell
 from focus_eval.core.errors import RunError
+from focus_eval.core.types import AnswerParsing
 from focus_eval.keyframes.encoders.weights import damage_lines, weights_folder, weights_identity
 from focus_eval.keyframes.pipeline.timing import device_name
 from focus_eval.keyframes.rows.identity import answer_identity, git_revision, identity_hash, versions
-from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow, answer_row
+from focus_eval.keyframes.rows.records import AnswerRow, CellNames
 from focus_eval.keyframes.video import gives_exact_pixels
 
 
-class Recorder:
-    """Reads answers and writes their rows into one cell.
+@dataclass(frozen=True, kw_only=True)
+class ReplyReader:
+    """Reads the option or number that a reply names, and its score.
 
     Args:
-        model: name of the model in the rows.
-        options: of these, answer parsing and seed are used to read answers.
-        selection_id: written in answers without a selection row (the wrapper's own sampling).
-        cell: of all requests; None only for a subclass that has one per request.
-        device: name of the model's device in the rows; "" if unknown.
-
-    Attributes:
-        on_row: called with each row, once it is written.
+        answer_parsing: "strict" or "lmms_eval".
+        seed: of lmms-eval's random guesses.
+        stated_tags: of lmms-eval's command line, as JSON, or of the matrix's model; None if neither states any.
     """
 
-    # Of lmms-eval's command line, as JSON, or of the matrix's model; None if neither states any.
-    stated_reasoning_tags: str | TagPairs | None = None
-    on_row: Callable[[AnswerRow], None] | None = None
+    answer_parsing: AnswerParsing
+    seed: int
+    stated_tags: str | TagPairs | None = None
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        options: AdapterOptions,
-        selection_id: str,
-        cell: OpenCell | None = None,
-        device: str = "",
-    ) -> None:
-        self._model = model
-        self._options = options
-        self._selection_id = selection_id
-        self._device = device
-        self._cells = {} if cell is None else {cell.names.cell_id: cell}
+    def __call__(self, task_question: TaskQuestion, reply: ModelReply) -> Mapping[str, Any]:
+        """Return the fields of a row that depend on the reply's text."""
+        text = answer_text(reply.output)
+        reading = self._read(task_question, text, reply.prompt_end)
+        return {"answer": text, **vars(reading)}
 
-    def cell_of(self, parts: RequestParts) -> OpenCell:
-        """Return the cell of a request."""
-        (cell,) = self._cells.values()
-        return cell
-
-    def earlier(self, pending: PendingRequest) -> AnswerRow | None:
-        """Return the answer of an earlier start without an error; None if there is none, or nobody asks it again."""
-        return None
-
-    def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
-        """Return the selection of an earlier start without an error; None as in `earlier`."""
-        return None
-
-    def selection(self, pending: PendingRequest) -> None:
-        """Write the selection row of `pending`, unless it was read from an earlier start's file."""
-        # The very row that was read is not written a second time; one that was chosen again is.
-        if pending.row is not None and self.earlier_selection(pending) is not pending.row:
-            self.cell_of(pending.parts).write(pending.row)
-
-    def close(self) -> None:
-        """Close the files of all cells; a later row opens its file again."""
-        for cell in self._cells.values():
-            cell.close()
-
-    def answer(self, pending: PendingRequest, frames: int) -> AnswerRow:
-        """Write and return the answer row of `pending`; `frames` is the requested number of frames."""
-        row = self.answer_row(pending, frames)
-        self.cell_of(pending.parts).write(row)
-        # After the row is written, so that progress counts only rows that are there.
-        if self.on_row is not None:
-            self.on_row(row)
-        return row
-
-    def answer_row(self, pending: PendingRequest, frames: int) -> AnswerRow:
-        """Return the answer row of `pending`; a row with an error has no answer.
-
-        Args:
-            frames: requested number of frames.
-        """
-        question, selection = pending.question, pending.row
-        text = None if pending.error is not None else answer_text(pending.output)
-        reading = self._read(pending, text)
-        # Without a selection only the model's inputs tell how many frames it was shown.
-        own_sampling = {} if selection else {"selection_id": self._selection_id, "frames_fed": pending.n_reached or 0}
-        return answer_row(
-            question,
-            self.cell_of(pending.parts).names,
-            model=self._model,
-            frames_asked=frames,
-            selection=selection,
-            fed_frames=pending.fed_frames,
-            **own_sampling,
-            fallback=pending.fallback,
-            answer=text,
-            parsed=reading.parsed,
-            score=reading.score,
-            metric=reading.metric,
-            is_cut=reading.is_cut,
-            seconds={stage: round(seconds, 6) for stage, seconds in pending.seconds.items()},
-            tokens=pending.tokens,
-            device=self._device,
-            error=pending.error,
-        )
-
-    def _read(self, pending: PendingRequest, text: str | None) -> ParsedAnswer:
-        """Return the option or number read from an answer's text, and its score; text None scores 0."""
-        if text is None:
-            return ParsedAnswer(None, 0.0)
-        question, parsing = pending.question, self._options.answer_parsing
-        tags = self.reasoning_tags(pending.parts.look)
+    def _read(self, task_question: TaskQuestion, text: str, prompt_end: str) -> ParsedAnswer:
+        question, benchmark = task_question.question, task_question.benchmark
+        tags = self.reasoning_tags(task_question.parts.look)
         # A template may open the tag in the prompt: a reply that is cut then holds no tag at all.
-        text = next((start for start, _ in tags if pending.prompt_end.endswith(start)), "") + text
+        text = next((start for start, _ in tags if prompt_end.endswith(start)), "") + text
         # Where lmms-eval's rule is not known here, only options can be read, and strictly; the task scores the rest.
-        rule = pending.benchmark.facts.lmms_eval_parsing if pending.benchmark is not None else ""
-        if rule or (question.options and parsing == "strict"):
+        rule = benchmark.facts.lmms_eval_parsing if benchmark is not None else ""
+        if rule or (question.options and self.answer_parsing == "strict"):
             return read_answer(
-                question, text, answer_parsing=parsing, rule=rule, seed=self._options.seed, reasoning_tags=tags
+                question, text, answer_parsing=self.answer_parsing, rule=rule, seed=self.seed, reasoning_tags=tags
             )
-        task = task_of(pending.request)
-        return task_score(task, question, pending.document, text, seed=self._options.seed, reasoning_tags=tags)
+        task = task_of(task_question.request)
+        return task_score(task, question, task_question.document, text, seed=self.seed, reasoning_tags=tags)
 
     def reasoning_tags(self, look: Any) -> TagPairs:
         """Return the pairs of tags that lmms-eval removes, with what is between them, from replies; else the default.
@@ -146,9 +67,9 @@ class Recorder:
         """
         from lmms_eval.api.reasoning import parse_reasoning_tags_config
 
-        stated = getattr(getattr(getattr(look, "__self__", None), "config", None), "reasoning_tags", None)
-        stated = self.stated_reasoning_tags if stated is None else stated
-        return parse_reasoning_tags_config(task_value=REASONING_TAGS if stated is None else stated) or ()
+        own_tags = getattr(getattr(getattr(look, "__self__", None), "config", None), "reasoning_tags", None)
+        own_tags = self.stated_tags if own_tags is None else own_tags
+        return parse_reasoning_tags_config(task_value=REASONING_TAGS if own_tags is None else own_tags) or ()
 
 
 def answer_text(output: Any) -> str:
@@ -169,8 +90,8 @@ def answer_text(output: Any) -> str:
 # command finds its rows again, and with a larger `--limit` asks only for what is new. Nothing written is ever deleted.
 
 
-class FolderRecorder(Recorder):
-    """Writes the rows of one rank below `options.record`, one folder per cell. A file is created with its first row.
+class RecordFolder:
+    """The cells of one model with one selection below `options.record`, one per task.
 
     Args:
         model, stock_name: names of the model, and of lmms-eval's wrapper behind it, under which tasks may have prompts.
@@ -200,13 +121,9 @@ class FolderRecorder(Recorder):
         rank_and_world: tuple[int, int],
     ) -> None:
         device = wrapper_arguments.get("device")
-        super().__init__(
-            model=model,
-            options=options,
-            selection_id=selection_id,
-            device=device_name(str(device)) if device else "",
-        )
         self.folder = Path(options.record)
+        self._options = options
+        self._device = device_name(str(device)) if device else ""
         self._name = f"{model}-{options.sampler or Path(options.selections).stem}-k{frames}-seed{options.seed}"
         revision = str(wrapper_arguments.get("revision") or "main")
         folder = weights_folder(pretrained, revision) if pretrained else None
@@ -214,7 +131,7 @@ class FolderRecorder(Recorder):
             raise RunError(damaged)
         is_exact = gives_exact_pixels(options.backend)
         # Everything that can change an answer, except task, split and generation arguments.
-        self._identity = {
+        self._identity: dict[str, Any] = {
             "model": model,
             "packages": packages,
             "arguments": wrapper_arguments,
@@ -232,55 +149,70 @@ class FolderRecorder(Recorder):
         self._stock_name = stock_name
         self._rank, world = rank_and_world
         self._file_name = f"rank{self._rank}of{world}.jsonl"
+        self._cells: dict[tuple[str, str, str, str | None], Cell] = {}
 
-    def cell_of(self, parts: RequestParts) -> OpenCell:
-        """Return the request's cell: its id is a hash of its whole identity, its folder's name has the hash's start."""
-        identity = self._cell_identity(parts)
-        full = identity_hash(identity)
-        if full not in self._cells:
-            former_cell = f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_")
-            cell = former_cell.replace(":", "_")  # of `sampler=FILE.py:Class`; some systems refuse it in a name
-            # Rows of an earlier start stay where they are, and are gone on with.
-            is_former = cell != former_cell and (self.folder / former_cell).is_dir()
-            names = CellNames(cell_id=full, cell=former_cell if is_former else cell)
-            path = self.folder / names.cell
-            self._cells[full] = OpenCell(
-                path,
-                names,
-                file_name=self._file_name,
-                rows={AnswerRow: path / "answers", SelectionRow: path / "selections"},
-                # Ranks share the folder; the first of them describes it.
-                description=partial(self._description, names, identity) if self._rank == 0 else None,
-                refusal="another run writes here; wait for it, or give record= another folder",
-            )
-        return self._cells[full]
+    def cell_of(self, parts: RequestParts, *, stated_tags: str | None = None) -> Cell:
+        """Return the cell of a request: its id is a hash of its whole identity, its folder's name has the hash's start.
 
-    def earlier(self, pending: PendingRequest) -> AnswerRow | None:
-        """Return the answer row of an earlier start without an error; None if there is none."""
-        return self.cell_of(pending.parts).earlier(AnswerRow, pending.question.id)
-
-    def earlier_selection(self, pending: PendingRequest) -> SelectionRow | None:
-        """Return the selection row of an earlier start without an error; None if there is none."""
-        return self.cell_of(pending.parts).earlier(SelectionRow, pending.question.id)
-
-    def _cell_identity(self, parts: RequestParts) -> dict[str, Any]:
-        """Return everything that can change an answer of the request's cell: options, task, generation, prompts."""
-        stated_values = {key: value for key, value in parts.generation.items() if value is not None}
+        Args:
+            stated_tags: as of `ReplyReader`.
+        """
+        stated_values = {name: value for name, value in parts.generation.items() if value is not None}
         # Through JSON, so that a tuple and a list give one hash.
-        generation = json.loads(json.dumps(stated_values, default=str))
+        generation = json.dumps(stated_values, default=str)
+        key = (parts.task, parts.split, generation, stated_tags)
+        if key not in self._cells:
+            # An identity takes milliseconds: it is computed when the cell is opened, not for every answer.
+            self._cells[key] = self._open_cell(parts, json.loads(generation), stated_tags)
+        return self._cells[key]
+
+    def close(self) -> None:
+        """Close the files of all cells; a later row opens its file again."""
+        for cell in self._cells.values():
+            cell.close()
+
+    def _open_cell(self, parts: RequestParts, generation: Mapping[str, Any], stated_tags: str | None) -> Cell:
+        options = self._options
+        read = ReplyReader(answer_parsing=options.answer_parsing, seed=options.seed, stated_tags=stated_tags)
+        identity = self._cell_identity(parts, generation, read.reasoning_tags(parts.look))
+        full = identity_hash(identity)
+        # `sampler=FILE.py:Class` has a colon, which some systems refuse in a name.
+        name = f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_").replace(":", "_")
+        settings = CellSettings(
+            names=CellNames(cell_id=full, cell=name),
+            model=self._identity["model"],
+            frames=self._identity["frames"],
+            selection_id=self._identity["selection"],
+            read=read,
+            frame_policy=options.frame_policy,
+            device=self._device,
+        )
+        path = self.folder / name
+        return Cell(
+            settings,
+            path,
+            file_name=self._file_name,
+            answers=path / "answers",
+            selections=path / "selections",
+            # Ranks share the folder; the first of them describes it.
+            description=partial(self._description, name, identity) if self._rank == 0 else None,
+            refusal="another run writes here; wait for it, or give record= another folder",
+        )
+
+    def _cell_identity(self, parts: RequestParts, generation: Mapping[str, Any], tags: TagPairs) -> dict[str, Any]:
+        """Return everything that can change an answer of the request's cell: options, task, generation, prompts."""
         identity = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
         # Left out where they are as usual, so that ids made before there was a choice stay the same.
-        prompts = prompts_of_request(parts.look, self._model, self._stock_name)
+        prompts = prompts_of_request(parts.look, self._identity["model"], self._stock_name)
         unusual_fields: dict[str, Any] = {} if prompts == DEFAULT else {"prompts": prompts}
-        tags = [list(pair) for pair in self.reasoning_tags(parts.look)]
-        if tags != [list(pair) for pair in REASONING_TAGS]:
-            unusual_fields["reasoning_tags"] = tags
+        if [list(pair) for pair in tags] != [list(pair) for pair in REASONING_TAGS]:
+            unusual_fields["reasoning_tags"] = [list(pair) for pair in tags]
         return answer_identity(**identity, **unusual_fields)
 
-    def _description(self, names: CellNames, identity: Mapping[str, Any]) -> dict[str, Any]:
+    def _description(self, name: str, identity: Mapping[str, Any]) -> dict[str, Any]:
         """Return the content of the cell's `cell.json`: its identity, the selection behind it, device and versions."""
         document = {
-            "name": names.cell,
+            "name": name,
             "identity": identity,
             "selection": self._selection,
             "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from focus_eval.bench.lmms.answering import RunContext
-from focus_eval.bench.lmms.arguments import AdapterOptions
-from focus_eval.bench.lmms.lookahead import own_cores
+from focus_eval.bench.answering.ahead import own_cores
+from focus_eval.bench.answering.cell import Cell
+from focus_eval.bench.answering.choosing import GivenRows
+from focus_eval.bench.answering.questions import read_request
+from focus_eval.bench.answering.run import answer
+from focus_eval.bench.answering.session import WrapperSession
+from focus_eval.bench.answering.stream import CellQuestions
 from focus_eval.bench.lmms.patches import import_evaluate_late
-from focus_eval.bench.lmms.recording import Recorder
+from focus_eval.bench.lmms.recording import ReplyReader
 from focus_eval.bench.matrix.cells import AnswerSpec
 from focus_eval.bench.matrix.config import ModelConfig
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.machine import best_device
 from focus_eval.bench.matrix.questions import QuestionSet, TaskRequests
 from focus_eval.bench.rows.store import FinishedQuestions
-from focus_eval.core.errors import FocusEvalError, RunError
+from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow, error_line
+from focus_eval.keyframes.video import open_video as open_file
 
 # Questions per job: small enough to spread over workers, large enough to make a batch.
 QUESTIONS_PER_JOB = 64
@@ -94,8 +100,8 @@ class AnswerWorker:
         self._cores = cores or own_cores()
         # Kept, since a task builds the requests of all its documents at once.
         self._tasks: dict[tuple[str, str, str], TaskRequests] = {}
-        self._loaded: tuple[str, Any] | None = None
-        self._recorders: dict[str, Recorder] = {}
+        self._loaded: tuple[str, WrapperSession] | None = None
+        self._open_cells: dict[str, Cell] = {}
         self._finished: dict[str, FinishedQuestions] = {}
         self._rows: dict[str, dict[str, SelectionRow]] = {}
         self._paths: dict[str, dict[str, Path]] = {}
@@ -112,11 +118,11 @@ class AnswerWorker:
         Cells that can share the frames of a video are answered together.
         """
         for config, of_model in groupby(jobs, key=lambda job: self._cells[job.cell].model):
-            model = self._model(config)
-            for job_group in self._group_jobs(model, list(of_model)):
+            session = self._session(config)
+            for job_group in self._group_jobs(session, list(of_model)):
                 path_of = self._videos(self._cells[job_group[0].cell])
                 for jobs_of_videos in (
-                    _jobs_by_video(job_group, path_of) if shares_frames(model) else ([job] for job in job_group)
+                    _jobs_by_video(job_group, path_of) if shares_frames(session) else ([job] for job in job_group)
                 ):
                     self._answer(jobs_of_videos, on_row=on_row, on_work=on_work)
                 self._close_cells()
@@ -129,19 +135,21 @@ class AnswerWorker:
         on_work: Callable[[float], None] | None = None,
     ) -> None:
         """Write the missing rows of one job; a question that fails gets a row with the error."""
-        if job.cell not in self._recorders:
+        if job.cell not in self._open_cells:
             self._close_cells()
         self._answer([job], on_row=on_row, on_work=(lambda _, share: on_work(share)) if on_work else None)
 
-    def _group_jobs(self, model: Any, jobs: list[AnswerJob]) -> Iterator[list[AnswerJob]]:
+    def _group_jobs(self, session: WrapperSession, jobs: list[AnswerJob]) -> Iterator[list[AnswerJob]]:
         """Yield groups of jobs to answer together: one task, one set of prompts, limited rows."""
         job_group: list[AnswerJob] = []
         n_rows = 0
         last_key: Any = None
         for cell, of_cell in groupby(jobs, key=lambda job: self._cells[job.cell]):
-            cell_jobs, key = list(of_cell), self._task_key(model, cell)
+            cell_jobs, key = list(of_cell), self._task_key(session, cell)
             n_cell_rows = sum(job.n_rows for job in cell_jobs)
-            if job_group and (key != last_key or not shares_frames(model) or n_rows + n_cell_rows > MAX_ROWS_TOGETHER):
+            if job_group and (
+                key != last_key or not shares_frames(session) or n_rows + n_cell_rows > MAX_ROWS_TOGETHER
+            ):
                 yield job_group
                 job_group, n_rows = [], 0
             job_group, n_rows, last_key = [*job_group, *cell_jobs], n_rows + n_cell_rows, key
@@ -163,26 +171,35 @@ class AnswerWorker:
         on_work: Callable[[AnswerJob, float], None] | None,
     ) -> None:
         """Answer the open questions of `jobs`, all of one model and one task, in one pipeline."""
-        open_questions = []
+        open_questions: list[tuple[AnswerSpec, AnswerJob]] = []
+        job_by_cell: dict[str, AnswerJob] = {}
         for job in jobs:
             cell = self._cells[job.cell]
             # Kept between the jobs of a cell, so that only rows added since are read.
             finished = self._finished.setdefault(cell.name, self._folder.finished(cell))
             open_job = job.without(finished.ids())  # another run may have answered some of them since
             if open_job.question_ids:
-                open_questions.append((cell, open_job.question_ids, _row_counter(job, on_row, on_work)))
+                open_questions.append((cell, open_job))
+                job_by_cell[cell.name] = job
         if not open_questions:
             return
         first_cell = open_questions[0][0]
-        model = self._model(first_cell.model)
-        contexts = [self._context(model, cell, count_row) for cell, _, count_row in open_questions]
-        key = self._task_key(model, first_cell)
+        session = self._session(first_cell.model)
+        key = self._task_key(session, first_cell)
         if key not in self._tasks:  # loaded once for all cells that share it
             self._tasks[key] = TaskRequests(self._sets[key[0]], kind=key[1], prompts=key[2])
-        with self._tasks[key].served(model) as requests:
-            # The wrapper's own call, on requests that the task built, so that prompts and preprocessing are the stock
-            # ones.
-            model.answer_together(contexts, [requests.of(question_ids) for _, question_ids, _ in open_questions])
+        # The wrapper's own call, on requests that the task built, so that prompts and preprocessing are the stock ones.
+        with self._tasks[key].served(session.model) as requests:
+            work = [self._work(session, cell, requests.of(job.question_ids)) for cell, job in open_questions]
+            open_video = partial(open_file, backend=first_cell.selection.backend, kept=self._store)
+            for written in answer(session, work, open_video=open_video, cores=self._cores):
+                if written.row is None:
+                    continue
+                job = job_by_cell[written.row.cell]
+                if on_row is not None:
+                    on_row(written.row)
+                if on_work is not None:
+                    on_work(job, 1 / job.n_rows)
 
     def close(self) -> None:
         """Close the files and release the model."""
@@ -191,61 +208,39 @@ class AnswerWorker:
             self._loaded[1].close()
             self._loaded = None
 
-    def _model(self, config: ModelConfig) -> Any:
-        """Return the model of `config`; closes another one that is loaded."""
+    def _session(self, config: ModelConfig) -> WrapperSession:
+        """Return a session with the model of `config`; closes another one that is loaded."""
         if self._loaded is not None and self._loaded[0] == config.name:
             return self._loaded[1]
         # Before the next model loads: both together might not fit.
         self.close()
         # For the largest K of all its cells: loading a model again for each K would take longer than many answers.
         max_frames = max(cell.selection.k for cell in self._cells.values() if cell.model.name == config.name)
-        self._loaded = (config.name, load_model(config, frames=max_frames))
+        self._loaded = (config.name, load_session(config, frames=max_frames))
         return self._loaded[1]
 
-    def _context(
-        self,
-        model: Any,
-        cell: AnswerSpec,
-        on_row: Callable[[AnswerRow], None],
-    ) -> RunContext:
-        """Return the settings to answer questions of `cell`: its rows as frame source, options and recorder.
-
-        A cell's file of rows is opened once.
-        """
-        spec, rows = cell.selection, self._selections(cell)
-        selection_id = next(iter(rows.values())).selection_id if rows else ""
-        model.check_frames(spec.k)
-        options = AdapterOptions(
-            sampler=spec.sampler.name,
-            frames=spec.k,
-            seed=spec.seed,
-            frame_policy=cell.frame_policy,
-            backend=spec.backend,
-            answer_parsing=cell.answer_parsing,
-            decode_gigabytes=model.adapter_options.decode_gigabytes,
-            # The matrix checks its own share over all cells, at the end.
-            max_error_share=1.0,
-        )
-        if cell.name not in self._recorders:
-            self._recorders[cell.name] = Recorder(
-                model=cell.model.name,
-                options=options,
-                selection_id=selection_id,
-                cell=self._folder.open_cell(cell, self._name),
+    def _work(self, session: WrapperSession, spec: AnswerSpec, requests: Sequence[Any]) -> CellQuestions:
+        """Return the questions of a cell, whose frames its selection has chosen; its file of rows is opened once."""
+        chooser = GivenRows(self._selections(spec))
+        session.check_frames(spec.selection.k)
+        if spec.name not in self._open_cells:
+            read = ReplyReader(
+                answer_parsing=spec.answer_parsing, seed=spec.selection.seed, stated_tags=spec.model.reasoning_tags
             )
-            self._recorders[cell.name].stated_reasoning_tags = cell.model.reasoning_tags
-        recorder = self._recorders[cell.name]
-        recorder.on_row = on_row
-        return RunContext(
-            source=rows,
-            frames=spec.k,
-            options=options,
-            recorder=recorder,
-            # As the matrix declares it: the task's name may say nothing, or another benchmark.
-            benchmark=self._sets[cell.benchmark.name].benchmark,
-            scan_cache=self._store,
-            cores=self._cores,
-        )
+            self._open_cells[spec.name] = self._folder.open_cell(
+                spec, self._name, read=read, selection_id=chooser.selection_id
+            )
+        questions = [
+            read_request(
+                request,
+                session.model.task_dict,
+                is_simple=session.model.is_simple,
+                # As the matrix declares it: the task's name may say nothing, or another benchmark.
+                benchmark=self._sets[spec.benchmark.name].benchmark,
+            )
+            for request in requests
+        ]
+        return CellQuestions(cell=self._open_cells[spec.name], chooser=chooser, questions=questions)
 
     def _selections(self, cell: AnswerSpec) -> dict[str, SelectionRow]:
         """Return the selection rows of `cell` by question id; read once for all its jobs."""
@@ -258,24 +253,24 @@ class AnswerWorker:
 
     def _close_cells(self) -> None:
         """Close the files of rows of all open cells, and drop their selections from memory."""
-        for recorder in self._recorders.values():
-            recorder.close()
-        self._recorders.clear()
+        for cell in self._open_cells.values():
+            cell.close()
+        self._open_cells.clear()
         self._rows.clear()
 
-    def _task_key(self, model: Any, cell: AnswerSpec) -> tuple[str, str, str]:
+    def _task_key(self, session: WrapperSession, cell: AnswerSpec) -> tuple[str, str, str]:
         """Return (benchmark name, "simple" or "chat", name of the prompts)."""
         # Simple and chat models get other requests for the same document, and some models prompts of their own.
-        return (cell.benchmark.name, "simple" if model.is_simple else "chat", cell.prompts)
+        return (cell.benchmark.name, "simple" if session.model.is_simple else "chat", cell.prompts)
 
 
-def shares_frames(model: Any) -> bool:
-    """Return True if `model` may answer its questions video by video, so that cells share decoded frames.
+def shares_frames(session: WrapperSession) -> bool:
+    """Return True if the model may answer its questions video by video, so that cells share decoded frames.
 
     False for batches of several questions, which the stock wrapper forms within one cell, and for models that answer
     several questions at once, such as a service, which does not wait for decoding.
     """
-    return model.questions_at_once is None and int(model.batch_size) == 1
+    return session.answers_one_by_one and session.model.questions_at_once is None
 
 
 def _jobs_by_video(jobs: Iterable[AnswerJob], path_of: Mapping[str, Path]) -> Iterator[list[AnswerJob]]:
@@ -297,24 +292,8 @@ def _jobs_by_video(jobs: Iterable[AnswerJob], path_of: Mapping[str, Path]) -> It
             ids_by_cell = {}
 
 
-def _row_counter(
-    job: AnswerJob,
-    on_row: Callable[[AnswerRow], None] | None,
-    on_work: Callable[[AnswerJob, float], None] | None,
-) -> Callable[[AnswerRow], None]:
-    """Return a function that passes a row of `job` to `on_row`, and its share of the job to `on_work`."""
-
-    def count(row: AnswerRow) -> None:
-        if on_row is not None:
-            on_row(row)
-        if on_work is not None:
-            on_work(job, 1 / job.n_rows)
-
-    return count
-
-
-def load_model(config: ModelConfig, *, frames: int) -> Any:
-    """Return the lmms-eval model of `config` with its weights loaded.
+def load_session(config: ModelConfig, *, frames: int) -> WrapperSession:
+    """Return a session with the lmms-eval model of `config`, its weights loaded.
 
     Args:
         frames: most frames per question.
@@ -326,19 +305,21 @@ def load_model(config: ModelConfig, *, frames: int) -> Any:
     from lmms_eval.models import get_model
 
     try:
-        arguments = load_arguments(config, frames=frames, device=best_device())
-        return get_model(config.model)(**arguments)
+        model = get_model(config.model)
+        if not hasattr(model, "load_session"):
+            raise InvalidInput("no adapter shows it chosen frames; `focus-eval list models` has those that are known")
+        session: WrapperSession = model.load_session(load_arguments(config, device=best_device()), frames=frames)
+        return session
     # What a wrapper raises for a bad argument or checkpoint; the run ends, as no question could be answered.
     except (FocusEvalError, ValueError, OSError, ImportError, TypeError) as error:
         raise RunError(f"model {config.name!r} ({config.model}) cannot be loaded: {error_line(error)}") from error
 
 
-def load_arguments(config: ModelConfig, *, frames: int, device: str) -> dict[str, Any]:
-    """Return the arguments of the model's constructor; `device` is added if the config names no device.
+def load_arguments(config: ModelConfig, *, device: str) -> dict[str, Any]:
+    """Return the arguments of the model's wrapper; `device` is added if the config names no device.
 
     A wrapper's own default is "cuda" even without a GPU. A `device_map` in the config counts as naming a device.
     """
     placement = {"device", "device_map"} & set(config.args)
-    # Until `show` is called the model stands on a sampler that needs no encoder.
-    arguments = {**config.args, "sampler": "uniform", "frames": frames, "batch_size": config.batch_size}
+    arguments = {**config.args, "batch_size": config.batch_size}
     return arguments if placement or not config.needs_gpu else {"device": device, **arguments}

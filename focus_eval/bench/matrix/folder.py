@@ -16,7 +16,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,9 +24,10 @@ from typing import Any
 
 from filelock import Timeout
 
+from focus_eval.bench.answering.cell import Cell, CellSettings, describe_part
+from focus_eval.bench.answering.questions import ModelReply, TaskQuestion
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.bench.matrix.config import MatrixConfig, safe_name
-from focus_eval.bench.rows.open_cell import OpenCell, describe_part
 from focus_eval.bench.rows.packed import object_url
 from focus_eval.bench.rows.store import POOL_NAME, FinishedQuestions, StoredRows, compact, set_damaged_files_aside
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
@@ -183,11 +184,30 @@ class RunFolder:
         """Return the appending writer of `worker` for a selection or a cell."""
         return RowWriter(self.open_part(spec) / self.pool.file_name(worker))
 
-    def open_cell(self, cell: AnswerSpec, worker: str) -> OpenCell:
-        """Return a cell to which `worker` writes answers; its folder is made, and the run holds the lock."""
-        folder = self.open_part(cell)
-        names = CellNames(cell_id=cell.id, cell=cell.name)
-        return OpenCell(folder, names, file_name=self.pool.file_name(worker), rows={AnswerRow: folder})
+    def open_cell(
+        self,
+        spec: AnswerSpec,
+        worker: str,
+        *,
+        read: Callable[[TaskQuestion, ModelReply], Mapping[str, Any]],
+        selection_id: str,
+    ) -> Cell:
+        """Return a cell to which `worker` writes answers; its folder is made, and the run holds the lock.
+
+        Args:
+            read: as in `CellSettings`.
+            selection_id: of its selection rows.
+        """
+        folder = self.open_part(spec)
+        settings = CellSettings(
+            names=CellNames(cell_id=spec.id, cell=spec.name),
+            model=spec.model.name,
+            frames=spec.selection.k,
+            selection_id=selection_id,
+            read=read,
+            frame_policy=spec.frame_policy,
+        )
+        return Cell(settings, folder, file_name=self.pool.file_name(worker), answers=folder)
 
     def finished(self, spec: SelectionSpec | AnswerSpec) -> FinishedQuestions:
         """Return the finished questions of a selection or a cell; it can be read again while the run goes on."""

@@ -297,11 +297,11 @@ def argument_problems(model: ModelConfig, frames: int) -> Iterator[Missing]:
     from focus_eval.bench.matrix.answering import load_arguments
 
     try:
-        arguments = load_arguments(model, frames=frames, device=best_device())
+        arguments = load_arguments(model, device=best_device())
         wrapper = get_model(model.model)
         # A stock wrapper has no such check: it would have to load its weights.
         if hasattr(wrapper, "check_arguments"):
-            wrapper.check_arguments(arguments)
+            wrapper.check_arguments(arguments, frames=frames)
     except MissingWeights as error:
         yield Missing(f"weights of model {model.name}", str(error))
     except FocusEvalError as error:

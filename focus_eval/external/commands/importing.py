@@ -24,8 +24,8 @@ from focus_eval.keyframes.commands.console import (
 
 if TYPE_CHECKING:
     from focus_eval.bench.benchmarks.registry import VideoRate
+    from focus_eval.bench.rows.entries import FileEntry
     from focus_eval.core.types import Question
-    from focus_eval.external.imports.formats import FileEntry
     from focus_eval.external.imports.log_import import LogImport, LogOptions
     from focus_eval.external.imports.relevance import PublishedRelevance
     from focus_eval.keyframes.samplers.base import FrameSampler

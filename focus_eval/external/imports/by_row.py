@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from focus_eval.bench.rows.entries import FileEntry
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.core.options import option
 from focus_eval.core.resources import read_json, read_text
 from focus_eval.core.types import Question
-from focus_eval.external.imports.formats import FileEntry, SelectionFormat, Source
+from focus_eval.external.imports.formats import SelectionFormat, Source
 from focus_eval.keyframes.rows.records import write_text
 
 # The public FOCUS code writes the second beside the first: by it a list of its own is told from AKS's.

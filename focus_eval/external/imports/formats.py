@@ -7,122 +7,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from focus_eval.bench.benchmarks.registry import read_documents
+from focus_eval.bench.rows.entries import FileEntry, file_entry
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.options import checked_values, make, named_options
 from focus_eval.core.plugins import Registry, check_derived, classes_in
 from focus_eval.core.resources import read_json
-from focus_eval.core.types import Question, VideoInfo
-from focus_eval.external.imports.lmms_logs import Verdict, short_text
-from focus_eval.keyframes.rows.records import Origin, SelectionRow, stated_row
+from focus_eval.core.types import Question
+from focus_eval.external.imports.lmms_logs import short_text
 
 # Rows by line, in columns, or packed.
 _NOT_JSON = (".jsonl", ".parquet", ".csv", ".tsv", ".zip", ".npz", ".npy", ".pt", ".txt")
-
-
-class FileEntry(NamedTuple):
-    """What a file states of one question.
-
-    Args:
-        selection: the row as the file states it: frames or times, the other None, without an id; `imports.loading`
-            makes a report's rows from it.
-        verdict: the model's answer and whether it is right, if the file has them.
-        location: file and entry, for messages.
-    """
-
-    selection: SelectionRow
-    verdict: Verdict | None = None
-    location: str = ""
-
-    @property
-    def place(self) -> str:
-        """Place in the file and question id, for messages."""
-        question_id = self.selection.question_id
-        return f"{self.location} ({question_id})" if self.location else question_id
-
-    @property
-    def shown(self) -> Sequence[float]:
-        """The keyframes, or their times if the file states seconds; repeats count."""
-        return self.selection.keyframes if self.selection.keyframes is not None else self.selection.times_seconds or ()
-
-    def times_at(self, fps: float | None) -> list[float]:
-        """Return the times of the keyframes in seconds; frame indices become `frame / fps`.
-
-        Raises:
-            InvalidInput: frames, but no rate.
-        """
-        if self.selection.keyframes is None:
-            return list(self.shown)
-        if fps is None:
-            raise InvalidInput(f"{self.place}: frame indices need the video's rate to become times")
-        return [frame / fps for frame in self.shown]
-
-    def frames_in(self, video: VideoInfo) -> list[int]:
-        """Return the ascending keyframes in `video`; a time means the frame nearest to it at the average rate.
-
-        Raises:
-            SelectionMismatch: a frame or time past the end; names the row.
-        """
-        last = self.shown[-1] if self.shown else 0
-        if self.selection.keyframes is not None:
-            if last >= video.n_frames:
-                raise SelectionMismatch(f"{self.place}: frame {last} asked, video has {video.n_frames}")
-            return self.selection.keyframes
-        if last > video.duration_seconds:
-            raise SelectionMismatch(
-                f"{self.place}: {last:g} s asked, video has {video.duration_seconds:.2f} s; frame indices?"
-            )
-        return video.frames_at(self.shown)
-
-
-def file_entry(
-    question_id: str,
-    sampler: str,
-    *,
-    keyframes: Sequence[int] | None = None,
-    times_seconds: Sequence[float] | None = None,
-    verdict: Verdict | None = None,
-    location: str = "",
-    k: int = 0,
-    **fields: Any,
-) -> FileEntry:
-    """Return what a file states of one question, after checking it.
-
-    Args:
-        sampler: its name in a row of ours, else the format's.
-        keyframes, times_seconds: ascending, a frame may repeat (BOLT's may); None if not stated, one of the two is.
-        k: requested frames; 0 for the number of keyframes.
-        fields: others of a `SelectionRow` that the file states: benchmark, video, n_frames, fps, scales, pulls, clips.
-
-    Raises:
-        SelectionMismatch: frames or times that do not ascend from 0, or scales or relevance of another number.
-    """
-    place = f"{location} ({question_id})" if location else question_id
-    shown_values = times_seconds if keyframes is None else keyframes
-    if shown_values is None:
-        raise InvalidInput(f"{place}: a selection needs frame indices or times")
-    for unit_name, values in (("frame", keyframes), ("time", times_seconds)):
-        if values and values[0] < 0:
-            raise SelectionMismatch(f"{place}: {unit_name} {values[0]} is below 0")
-        if values and any(later < earlier for earlier, later in pairwise(values)):
-            raise SelectionMismatch(f"{place}: {unit_name}s must ascend; sort them")
-    scales = fields.get("scales")
-    if scales is not None and len(scales) != len(shown_values):
-        raise SelectionMismatch(f"{place}: {len(scales)} scales for {len(shown_values)} frames")
-    if len(fields.get("pulled_frames", ())) != len(fields.get("pulled_relevance", ())):
-        raise SelectionMismatch(f"{place}: pulled frames and their relevance differ in length")
-    selection = stated_row(
-        question_id,
-        Origin(selection_id="", sampler=sampler, k=k or len(shown_values)),
-        keyframes=None if keyframes is None else list(keyframes),
-        times_seconds=None if times_seconds is None else list(times_seconds),
-        **fields,
-    )
-    return FileEntry(selection, verdict, location)
 
 
 @dataclass(frozen=True, kw_only=True)

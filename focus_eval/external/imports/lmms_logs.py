@@ -13,20 +13,19 @@ are read from a field that the caller names.
 from __future__ import annotations
 
 import glob
-import gzip
 import hashlib
 import json
 import math
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from focus_eval.bench.rows.entries import read_lines
 from focus_eval.bench.rows.store import parquet_columns, parquet_records
 from focus_eval.core.errors import InvalidInput
-from focus_eval.core.resources import HALF_ESCAPED, open_unpacked, read_json, whole_text, whole_texts
+from focus_eval.core.resources import read_json, whole_text
 from focus_eval.keyframes.subtitles.prompts import task_arguments
 
 # What lmms-eval itself writes into a line; every other key is an entry of the task's own.
@@ -284,27 +283,6 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
     return [_log(file, names[file]) for file in files]
 
 
-def read_lines(path: Path, *, expected: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number (from 1) and the value of each line of a JSON-lines file, gzipped or not.
-
-    Args:
-        expected: expected number of lines, for the message about a file that is cut off.
-
-    Raises:
-        InvalidInput: a line that is cut off or is not a JSON object; names file and line.
-    """
-    number = 0
-    try:
-        with open_unpacked(path) as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, _parsed(line, path, number, expected)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise _cut_off(path, number + 1, expected) from error
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read ({error.strerror or error})") from error
-
-
 def verdict_of(entry: Any) -> Verdict | None:
     """Return score, predicted and right answer in a metric's entry; None for an entry without them (a submission)."""
     if isinstance(entry, (bool, int, float)):
@@ -546,28 +524,6 @@ def _first_text(entry: Mapping[str, Any], names: Sequence[str]) -> str | None:
     """Return the first value of `entry` under one of `names` that is not None, as text; None without any."""
     value = next((entry[name] for name in names if entry.get(name) is not None), None)
     return None if value is None else str(value)
-
-
-def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[str, Any]:
-    """Return the object in one line of the file; raise InvalidInput if it is cut off, damaged or no object."""
-    try:
-        values = json.loads(text := line.decode("utf-8-sig"))
-        values = whole_texts(values) if HALF_ESCAPED.search(text) else values
-    except ValueError as error:
-        if not line.endswith(b"\n"):
-            raise _cut_off(path, number, expected) from error
-        raise InvalidInput(f"{path}:{number}: not JSON ({error}); the file was edited or damaged") from error
-    except RecursionError as error:
-        raise InvalidInput(f"{path}:{number}: JSON nested too deeply") from error
-    if not isinstance(values, dict):
-        raise InvalidInput(f"{path}:{number}: not an object but {type(values).__name__}; write one object a line")
-    return values
-
-
-def _cut_off(path: Path, number: int, expected: int | None) -> InvalidInput:
-    """Return the error for a file that ends within line `number`; `expected` is the number of lines, if known."""
-    of = f" of {expected}" if expected else ""
-    return InvalidInput(f"{path}:{number}: cut off here, {number - 1}{of} lines are whole; copy the file again")
 
 
 def _listed(names: Any) -> str:

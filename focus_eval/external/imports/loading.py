@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from focus_eval.bench.benchmarks.registry import BENCHMARKS, VideoRate, make_benchmark
+from focus_eval.bench.rows.entries import FileEntry
 from focus_eval.bench.rows.packed import run_folder
 from focus_eval.core.errors import InvalidInput, SelectionMismatch, unknown_name
 from focus_eval.core.gaps import halve_widest_gaps
 from focus_eval.core.options import named_options
 from focus_eval.core.types import Question, VideoInfo
-from focus_eval.external.imports.formats import FORMATS, FileEntry, Source, make_format
+from focus_eval.external.imports.formats import FORMATS, Source, make_format
 from focus_eval.keyframes.rows.identity import identity_hash, unnamed_video
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
 

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from focus_eval.bench.rows.store import parquet_records
-from focus_eval.core.errors import InvalidInput, SelectionMismatch
-from focus_eval.external.imports.formats import FileEntry, SelectionFormat, Source, file_entry
-from focus_eval.external.imports.lmms_logs import read_lines
+from focus_eval.bench.rows.entries import FileEntry, is_rows_path, read_own_rows
+from focus_eval.core.errors import SelectionMismatch
+from focus_eval.external.imports.formats import SelectionFormat, Source
 from focus_eval.external.imports.loading import selections_hash
-from focus_eval.keyframes.rows.records import read_lines as read_run_lines
 from focus_eval.keyframes.rows.records import replace_file
-
-_SUFFIXES = (".jsonl", ".parquet")
-LinesOf = Callable[[Path], Iterator[tuple[int, dict[str, Any]]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,96 +35,9 @@ class Rows(SelectionFormat):
 
     def read(self, source: Source) -> Iterable[FileEntry]:
         """Yield the selections in our rows, which must be of one sampler and hold no failed question."""
-        path = source.path
         if source.unit != "frames":
-            raise SelectionMismatch(f"{path.name}: rows say themselves what is in seconds; leave out the unit")
-        # The last line of a run may be unfinished; that of a file that somebody gives is part of it.
-        lines_of = read_run_lines if path.is_dir() else read_lines
-        files = _row_files(path) if path.is_dir() else [path]
-        rows = [(location, row) for file in files for location, row in _rows_of(file, lines_of)]
-        if not rows:
-            raise InvalidInput(f"{path}: no selection rows (*.jsonl or *.parquet) here")
-        rows = _of_one_sampler(rows, self.sampler, path)
-        failed = next(((location, row) for location, row in rows if row.get("error")), None)
-        if failed is not None and not source.allow_missing:
-            location, row = failed
-            raise SelectionMismatch(f"{location} ({row.get('question_id')}): no selection, {row['error']}")
-        return [_entry(row, location) for location, row in rows if not row.get("error")]
-
-
-def is_rows_path(path: Path) -> bool:
-    """Return True if `path` looks like our rows: by its suffix, or as a folder that holds such files."""
-    return Path(path.name.removesuffix(".gz")).suffix in _SUFFIXES or (path.is_dir() and bool(_row_files(path)))
-
-
-def _row_files(folder: Path) -> list[Path]:
-    """Return the files of selection rows in a run's folder, in its `selections/`, or in one part of that; no costs."""
-    inside = folder / "selections" if (folder / "selections").is_dir() else folder
-    files = [*inside.glob("*"), *inside.glob("*/*")]
-    return sorted(file for file in files if file.suffix in _SUFFIXES and file.name != "costs.parquet")
-
-
-def _rows_of(file: Path, lines_of: LinesOf) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return (location such as "file: line 3", row) pairs of `file`; `lines_of` reads it unless it is Parquet.
-
-    Raises InvalidInput if there is no file.
-    """
-    if not file.is_file():
-        raise InvalidInput(f"{file}: no such file")
-    if file.suffix == ".parquet":
-        return [(f"{file.name}: row {number}", row) for number, row in enumerate(parquet_records(file))]
-    return [(f"{file.name}: line {number}", row) for number, row in lines_of(file)]
-
-
-def _of_one_sampler(
-    rows: list[tuple[str, Mapping[str, Any]]], sampler: str | None, path: Path
-) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the rows of `sampler` (a name or a selection id), or all if it is None.
-
-    Raises SelectionMismatch if none are left, or they are of several selections.
-    """
-    if sampler is not None:
-        named_rows = [
-            (location, row) for location, row in rows if sampler in (row.get("sampler"), row.get("selection_id"))
-        ]
-        if not named_rows:
-            names = sorted({str(row.get("sampler")) for _, row in rows})
-            raise SelectionMismatch(f"{path.name}: no rows of {sampler!r}; there are: {', '.join(names)}")
-        rows = named_rows
-    kinds = {(str(row.get("sampler")), str(row.get("selection_id", "")), str(row.get("benchmark"))) for _, row in rows}
-    if len(kinds) > 1:
-        listed = ", ".join(f"{name} {identity}" for name, identity, _ in sorted(kinds))
-        raise SelectionMismatch(f"{path.name}: rows of {len(kinds)} samplers ({listed}); say which (rows:sampler=NAME)")
-    return rows
-
-
-def _entry(row: Mapping[str, Any], location: str) -> FileEntry:
-    """Return the selection in a row; raise SelectionMismatch if its frames are unknown or it is no selection row."""
-    keyframes, times = row.get("keyframes"), row.get("times_seconds") or None
-    if keyframes is None and times is None:
-        reason = "no keyframes, so not a selection row of ours; name its format: rows of id and frames are wfs"
-        reason = "a line of an lmms-eval log; name its format, lmms:frames_field=NAME" if "doc_id" in row else reason
-        raise SelectionMismatch(f"{location}: {'the frames are not known' if 'keyframes' in row else reason}")
-    try:
-        return file_entry(
-            str(row["question_id"]),
-            str(row.get("sampler") or "rows"),
-            keyframes=None if keyframes is None else [int(frame) for frame in keyframes],
-            times_seconds=None if times is None else [float(time) for time in times],
-            benchmark=str(row.get("benchmark") or ""),
-            video=str(row.get("video") or ""),
-            k=int(row.get("k") or 0),
-            n_frames=int(row.get("n_frames") or 0) or None,
-            fps=float(row.get("fps") or 0.0) or None,
-            pulled_frames=[int(frame) for frame in row.get("pulled_frames") or ()],
-            pulled_relevance=[None if item is None else float(item) for item in row.get("pulled_relevance") or ()],
-            clips=[list(clip) for clip in row.get("clips") or ()],
-            scales=None if row.get("scales") is None else [float(scale) for scale in row["scales"]],
-            facts={"filled": int(row["n_filled"])} if row.get("n_filled") else {},
-            location=location,
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise SelectionMismatch(f"{location}: not a selection row ({type(error).__name__}: {error})") from error
+            raise SelectionMismatch(f"{source.path.name}: rows say themselves what is in seconds; leave out the unit")
+        return read_own_rows(source.path, sampler=self.sampler, allow_missing=source.allow_missing)
 
 
 # Parquet, one row per question, with the columns of a `SelectionRow` that a published selection can fill; a file of

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from focus_eval.bench.benchmarks.question import letters
+from focus_eval.bench.rows.entries import FileEntry
 from focus_eval.core.errors import InvalidInput, MissingDependency
 from focus_eval.core.extras import install_command
 from focus_eval.core.resources import whole_text
-from focus_eval.external.imports.formats import FileEntry, SelectionFormat, Source
+from focus_eval.external.imports.formats import SelectionFormat, Source
 from focus_eval.external.imports.lmms_logs import PREDICTION_SUFFIXES, LmmsLog
 
 NEEDED_COLUMNS = ("index", "prediction", "question")

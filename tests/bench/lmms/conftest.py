@@ -165,31 +165,29 @@ def lost_frame_errors(model, evaluate, folder, monkeypatch, *, n_frames: int = 6
     """Answer where two of the fed frames are lost on their way into the wrapper; return the errors of the rows."""
     from dataclasses import replace
 
-    from focus_eval.bench.lmms import answering
+    from focus_eval.bench.answering.choosing import SamplerChooser
+    from focus_eval.bench.answering.session import WrapperSession
     from focus_eval.keyframes.pipeline.selector import Selector
     from focus_eval.keyframes.samplers.registry import make_sampler
 
-    view_document = answering._view_document
+    view_document = WrapperSession._view_document
 
-    def shown_without_the_last_two(adapter, pending):
-        frame_batch = pending.frame_batch
+    def shown_without_the_last_two(session, framed):
+        frame_batch = framed.frame_batch
         encoded = frame_batch.encoded[:-2] if frame_batch.encoded is not None else None
-        pending.frame_batch = replace(
+        cut = replace(
             frame_batch,
             frames=frame_batch.frames[:-2],
             times_seconds=frame_batch.times_seconds[:-2],
             pixels=frame_batch.take()[:-2],
             encoded=encoded,
         )
-        try:
-            return view_document(adapter, pending)
-        finally:
-            pending.frame_batch = frame_batch
+        return view_document(session, replace(framed, frame_batch=cut))
 
-    uniform = Selector(sampler=make_sampler("uniform"), encoder=None, k=n_frames)
+    uniform = SamplerChooser(Selector(sampler=make_sampler("uniform"), encoder=None, k=n_frames))
     options = replace(model.adapter_options, record=str(folder), max_error_share=1.0)
     with monkeypatch.context() as patch:
-        patch.setattr(answering, "_view_document", shown_without_the_last_two)
+        patch.setattr(WrapperSession, "_view_document", shown_without_the_last_two)
         model.show(uniform, frames=n_frames, options=options)
         evaluate(model, ["focus_videomme"], limit=1)
     return {str(row["error"]).partition(": ")[2] for row in read_record(folder, "answers")}

@@ -49,21 +49,21 @@ def test_a_wrong_argument_is_refused_in_one_line_before_weights_load(arguments, 
 
 
 def test_options_come_in_the_types_they_declare():
-    from focus_eval.bench.lmms.arguments import AdapterOptions, check_source, make_source
+    from focus_eval.bench.lmms.arguments import AdapterOptions, check_chooser, make_chooser
 
     # lmms-eval's own parser makes an int of "2" and a string of "none".
     options = AdapterOptions(
         sampler="focus_released", sampler_options={"top_ratio": 1, "min_gap_sec": "auto"}, encoder="offline"
     )
-    check_source(options)
-    uniform = make_source(AdapterOptions(sampler="uniform", seed=3), frames=4)
+    check_chooser(options)
+    uniform = make_chooser(AdapterOptions(sampler="uniform", seed=3), frames=4).selector
     assert (uniform.k, uniform.seed, uniform.sampler.name) == (4, 3, "uniform")
 
 
 def test_a_sampler_and_its_options_are_one_text_in_model_args_too():
     from lmms_eval.utils import simple_parse_args_string
 
-    from focus_eval.bench.lmms.arguments import make_source, split_arguments
+    from focus_eval.bench.lmms.arguments import AdapterOptions, make_chooser, split_arguments
 
     class Wrapper:
         def __init__(self, pretrained: str = "") -> None: ...
@@ -73,34 +73,29 @@ def test_a_sampler_and_its_options_are_one_text_in_model_args_too():
         "sampler='random',frames=4",
         "sampler=topk,frames=4",
     ):
-        options, _, _ = split_arguments("focus_x", simple_parse_args_string(text), Wrapper)
+        options, _, _ = split_arguments("focus_x", simple_parse_args_string(text), Wrapper, kind=AdapterOptions)
         assert options.frames == 4
     text = "sampler='focus:alpha=0.1,clip_seconds=8',encoder=offline:n_classes=5,frames=4"
-    options, _, _ = split_arguments("focus_x", simple_parse_args_string(text), Wrapper)
-    source = make_source(options, frames=4)
-    assert (source.sampler.alpha, source.sampler.clip_seconds, source.encoder.n_classes) == (0.1, 8.0, 5)
+    options, _, _ = split_arguments("focus_x", simple_parse_args_string(text), Wrapper, kind=AdapterOptions)
+    selector = make_chooser(options, frames=4).selector
+    assert (selector.sampler.alpha, selector.sampler.clip_seconds, selector.encoder.n_classes) == (0.1, 8.0, 5)
 
 
 def test_simple_and_chat_requests_to_one_model_have_cells_of_their_own(tmp_path, monkeypatch):
+    from focus_eval.bench.answering.questions import RequestParts
     from focus_eval.bench.lmms.models.openai import FocusGPT4o, FocusGPT4oChat
-    from focus_eval.bench.lmms.requests import RequestParts
 
     monkeypatch.setenv("OPENAI_API_KEY", "any")
     parts = RequestParts(context="", generation={}, look=len, doc_id=0, task="videomme", split="test")
     cells = []
     for kind, sampler in ((FocusGPT4o, "uniform"), (FocusGPT4oChat, "uniform"), (FocusGPT4o, "mine.py:Class")):
         model = kind(base_url="http://localhost:9/v1", sampler="uniform", frames=4, record=str(tmp_path))
-        recorder = model.context.recorder
+        recorder = model.context.record
         recorder._name = recorder._name.replace("uniform", sampler)
-        cells.append(recorder.cell_of(parts).names)
+        cells.append(recorder.cell_of(parts).settings.names)
     simple_cell, chat_cell, file_cell = cells
     assert (simple_cell.cell_id == file_cell.cell_id, simple_cell.cell_id == chat_cell.cell_id) == (True, False)
     assert ":" not in file_cell.cell
-    # A folder named before is gone on with.
-    former_name = file_cell.cell.replace("mine.py_Class", "mine.py:Class")
-    (tmp_path / former_name).mkdir()
-    recorder._cells.clear()
-    assert recorder.cell_of(parts).names.cell == former_name
 
 
 def test_llava_onevision_answers_one_question_at_a_time():

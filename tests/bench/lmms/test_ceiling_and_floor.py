@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from focus_eval.bench.answering.choosing import SamplerChooser
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
 
@@ -15,7 +16,8 @@ BLACK = "no frame chosen: one black frame shown"
 
 def show(model, folder, name, **options):
     options = replace(model.adapter_options, record=str(folder), **options)
-    model.show(Selector(sampler=make_sampler(name), encoder=None, k=8), frames=8, options=options)
+    chooser = SamplerChooser(Selector(sampler=make_sampler(name), encoder=None, k=8))
+    model.show(chooser, frames=8, options=options)
 
 
 def watch(model, name, tools, monkeypatch):

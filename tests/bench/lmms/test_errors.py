@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from contextlib import nullcontext
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from focus_eval.bench.lmms.answering import FrameChooser
+from focus_eval.bench.answering.choosing import SamplerChooser
 from focus_eval.bench.lmms.tasks import NO_ANSWER
 from focus_eval.core.errors import InvalidInput, RunError
 
@@ -30,7 +28,7 @@ def qwen(tiny_qwen, tmp_path_factory):
 @pytest.fixture
 def recorded(qwen, tmp_path):
     """The model, writing below this test's folder."""
-    qwen.show(qwen.context.source, frames=4, options=replace(qwen.adapter_options, record=str(tmp_path / "record")))
+    qwen.show(qwen.context.chooser, frames=4, options=replace(qwen.adapter_options, record=str(tmp_path / "record")))
     return qwen
 
 
@@ -107,7 +105,7 @@ def test_a_model_that_fails_on_one_question_answers_the_others(recorded, evaluat
 
     monkeypatch.setattr(recorded, "processor", Stumbling(processor))
     shutil.rmtree(tmp_path / "record")
-    recorded.show(recorded.context.source, frames=4, options=recorded.context.options)
+    recorded.show(recorded.context.chooser, frames=4, options=recorded.context.options)
     evaluate(recorded, ["focus_videomme"])
     answers = answers_of(tools, tmp_path)
     assert {key for key, row in answers.items() if row["error"]} == {"landscape-1", "portrait-1"}
@@ -163,7 +161,7 @@ def test_a_file_the_wrapper_does_not_take_is_an_error_not_an_answer_from_text_al
 
 
 def test_native_sampling_that_shows_no_frame_is_an_error_too(recorded, evaluate, broken, tools, tmp_path):
-    source = recorded.context.source
+    source = recorded.context.chooser
     recorded.show(None, frames=4, options=recorded.context.options)
     evaluate(recorded, ["focus_longvideobench"], data=broken)
     answers = answers_of(tools, tmp_path)
@@ -172,7 +170,7 @@ def test_native_sampling_that_shows_no_frame_is_an_error_too(recorded, evaluate,
     assert {key for key, row in answers.items() if row["error"]} >= BROKEN - {"late_0"}
 
 
-def test_a_sampler_that_may_choose_no_frame_is_named_before_anything_is_chosen(recorded, evaluate, tools, tmp_path):
+def test_a_sampler_that_may_choose_no_frame_is_named_when_it_happens_first(recorded, evaluate, tools, tmp_path):
     from loguru import logger
 
     from focus_eval.keyframes.encoders.registry import make_encoder
@@ -181,17 +179,16 @@ def test_a_sampler_that_may_choose_no_frame_is_named_before_anything_is_chosen(r
     from tests.support.keyframes.random_weights import write_tiny_clip
 
     encoder = make_encoder("clip", checkpoint=str(write_tiny_clip(tmp_path / "clip")), device="cpu")
-    lines, source = [], recorded.context.source
+    lines, source = [], recorded.context.chooser
     sink = logger.add(lines.append, format="{message}", level="WARNING")
     try:
-        aks = Selector(sampler=make_sampler("aks"), encoder=encoder, k=2)
+        aks = SamplerChooser(Selector(sampler=make_sampler("aks"), encoder=encoder, k=2))
         recorded.show(aks, frames=2, options=recorded.context.options)
         evaluate(recorded, ["focus_videomme"])
     finally:
         logger.remove(sink)
         recorded.show(source, frames=4)
     (warning,) = [line for line in lines if "may end without frames" in line]
-    assert warning.startswith("4 of 4 questions")
     assert "gives int(2 / 32) = 0 frames; set max_depth=1 or less, or k=32 or more" in warning
     errors = [row["error"] for row in answers_of(tools, tmp_path).values()]
     assert errors.count(None) < 4
@@ -200,7 +197,7 @@ def test_a_sampler_that_may_choose_no_frame_is_named_before_anything_is_chosen(r
 
 def test_too_many_errors_fail_the_run_after_everything_was_asked(recorded, evaluate, broken, tools, tmp_path):
     options = replace(recorded.context.options, max_error_share=0.02)
-    recorded.show(recorded.context.source, frames=4, options=options)
+    recorded.show(recorded.context.chooser, frames=4, options=options)
     with pytest.raises(RunError, match="5 of 7 questions have no answer") as failed:
         evaluate(recorded, ["focus_longvideobench"], data=broken)
     assert "max_error_share=0.02" in str(failed.value)
@@ -225,7 +222,7 @@ def test_the_response_cache_would_have_answered_from_other_frames(tiny_qwen, eva
         pretrained=str(tiny_qwen), device="cpu", sampler="uniform", frames=4, record=str(tmp_path / "record")
     )
     evaluate(model, ["focus_videomme"], use_cache=str(tmp_path / "cache"), model_args={"tag": 1})
-    model.show(Selector(sampler=make_sampler("random"), encoder=None, k=4), frames=4)
+    model.show(SamplerChooser(Selector(sampler=make_sampler("random"), encoder=None, k=4)), frames=4)
     wrapper_calls = []
     monkeypatch.setattr(model, "wrapper_generate", lambda requests: wrapper_calls.append(requests))
     evaluate(model, ["focus_videomme"], use_cache=str(tmp_path / "cache"), model_args={"tag": 1})
@@ -234,7 +231,7 @@ def test_the_response_cache_would_have_answered_from_other_frames(tiny_qwen, eva
 
 def test_more_frames_than_the_model_was_loaded_for_are_refused(recorded):
     with pytest.raises(InvalidInput, match="loaded for at most 4"):
-        recorded.show(recorded.context.source, frames=5)
+        recorded.show(recorded.context.chooser, frames=5)
 
 
 def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, evaluate, tools, tmp_path):
@@ -244,7 +241,7 @@ def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, 
     kept_lines = [json.dumps(row) + "\n" for key, row in rows.items() if key != "portrait-1"]
     (file,) = (tmp_path / "record").rglob("answers/*.jsonl")
     file.write_text("".join(kept_lines))
-    recorded.show(recorded.context.source, frames=4, options=recorded.context.options)
+    recorded.show(recorded.context.chooser, frames=4, options=recorded.context.options)
     results = evaluate(recorded, ["focus_videomme"])
     written = file.read_text().splitlines(keepends=True)
     assert written[:-1] == kept_lines
@@ -268,7 +265,7 @@ def test_frames_of_mixed_sizes_are_refused_where_they_cannot_be_shown(tiny_llava
         pretrained=str(tiny_llava), device="cpu", sampler="uniform", frames=2, record=str(tmp_path / "record"),
         max_error_share=1,
     )  # fmt: skip
-    llava.show(Halves(sampler=make_sampler("uniform"), encoder=None, k=2), frames=2)
+    llava.show(SamplerChooser(Halves(sampler=make_sampler("uniform"), encoder=None, k=2)), frames=2)
     evaluate(llava, ["focus_videomme"], limit=1)
     (answer,) = answers_of(tools, tmp_path).values()
     assert "one size only" in answer["error"]
@@ -289,10 +286,9 @@ def test_qwen2_vl_shows_frames_of_mixed_sizes_as_images_of_these_sizes(
 
     tap = tools.Tap(recorded.processor)
     monkeypatch.setattr(recorded, "processor", tap)
-    source = recorded.context.source
-    recorded.show(
-        Halves(sampler=make_sampler("uniform"), encoder=None, k=3), frames=3, options=recorded.context.options
-    )
+    source = recorded.context.chooser
+    halves = Halves(sampler=make_sampler("uniform"), encoder=None, k=3)
+    recorded.show(SamplerChooser(halves), frames=3, options=recorded.context.options)
     evaluate(recorded, ["focus_videomme"], limit=1)
     recorded.show(source, frames=4)
     (answer,) = answers_of(tools, tmp_path).values()
@@ -304,13 +300,16 @@ def test_qwen2_vl_shows_frames_of_mixed_sizes_as_images_of_these_sizes(
     assert np.array_equal(np.asarray(call["images"][0]), first)
 
 
-@pytest.mark.parametrize("n_keyframes", [8, 9])
-def test_more_frames_than_the_model_is_set_to_show_are_refused(n_keyframes):
-    model = SimpleNamespace(model_id="llava_hf", takes_mixed_sizes=False)
-    context = SimpleNamespace(frames=8, options=SimpleNamespace(frame_policy="exact"))
-    row = SimpleNamespace(keyframes=list(range(n_keyframes)), scales=None, role="sampler", sampler="topk")
-    refused = (
-        nullcontext() if n_keyframes == 8 else pytest.raises(InvalidInput, match="9 frames chosen, llava_hf is set")
-    )
-    with refused:
-        FrameChooser(model, context, quiet=True)._check_limit(SimpleNamespace(row=row))
+@pytest.mark.parametrize("n_keyframes", [4, 5])
+def test_more_frames_than_the_model_is_set_to_show_are_refused(recorded, evaluate, tools, tmp_path, n_keyframes):
+    from focus_eval.keyframes.pipeline.selector import Selector
+    from focus_eval.keyframes.samplers.registry import make_sampler
+
+    chooser = recorded.context.chooser
+    long_chooser = SamplerChooser(Selector(sampler=make_sampler("uniform"), encoder=None, k=n_keyframes))
+    recorded.show(long_chooser, frames=4, options=recorded.context.options)
+    evaluate(recorded, ["focus_videomme"], limit=1)
+    recorded.show(chooser, frames=4)
+    (answer,) = answers_of(tools, tmp_path).values()
+    refusal = "5 frames chosen, focus_qwen2_vl is set to show at most 4"
+    assert answer["error"] == (None if n_keyframes == 4 else refusal)

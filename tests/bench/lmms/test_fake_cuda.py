@@ -11,14 +11,14 @@ import pytest
 import torch
 import transformers
 
-from focus_eval.bench.lmms import lookahead
+from focus_eval.bench.answering import ahead
+from focus_eval.bench.answering.frames import FrameBatch
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.arguments import _on_own_device
 from focus_eval.bench.lmms.llava_video import wrapper as llava_video_wrapper
 from focus_eval.bench.lmms.llava_video.model import LlavaVideo, VideoNetwork
 from focus_eval.bench.lmms.models.llava_hf import FocusLlavaOnevision
 from focus_eval.bench.lmms.models.qwen_vl import FocusQwen2VL
-from focus_eval.bench.lmms.requests import FrameBatch
 from focus_eval.bench.matrix.answering import AnswerWorker, answer_jobs
 from focus_eval.bench.matrix.cells import cells
 from focus_eval.bench.matrix.config import load_matrix
@@ -89,18 +89,18 @@ def run_jobs(worker, jobs, after_job=lambda: None):
 @pytest.fixture(scope="module")
 def roads(tiny_llava, tiny_qwen, tmp_path_factory):
     """The road of a model by its name, made once."""
-    made = {}
+    road_by_model = {}
 
     def road(model):
-        if model not in made:
+        if model not in road_by_model:
             folder = tmp_path_factory.mktemp("road")
             arguments = {
                 "focus_llava_video": lambda: {"pretrained": str(write_checkpoint(folder / "tiny")), "dtype": "float32"},
                 "focus_llava_onevision": lambda: {"pretrained": str(tiny_llava)},
                 "focus_qwen2_vl": lambda: {"pretrained": str(tiny_qwen), "max_pixels": 50000},
             }[model]()
-            made[model] = Road(folder, model, **arguments)
-        return made[model]
+            road_by_model[model] = Road(folder, model, **arguments)
+        return road_by_model[model]
 
     return road
 
@@ -116,16 +116,16 @@ def check_on_gpu(road, device):
         assert rows == expected_rows
         for tensors, expected in zip(inputs, expected_inputs, strict=True):
             assert tensors.keys() == expected.keys()
-            for name, (where, dtype, values) in tensors.items():
-                assert (where, dtype) == (device, expected[name][1])
+            for name, (place, dtype, values) in tensors.items():
+                assert (place, dtype) == (device, expected[name][1])
                 np.testing.assert_allclose(values, expected[name][2], rtol=0, atol=1e-4)
         assert n_bytes == n_bytes[:1] * len(n_bytes), "an answer keeps nothing"
-        other = "cuda:1" if device == "cuda:0" else "cuda:0"
-        assert cuda.n_operations(other) == 0
-        model = worker._loaded[1]
+        other_device = "cuda:1" if device == "cuda:0" else "cuda:0"
+        assert cuda.n_operations(other_device) == 0
+        model = worker._loaded[1].model
         worker.close()
         gc.collect()
-        assert [cuda.bytes_alive(each) for each in ("cuda:0", "cuda:1")] == [0, 0], f"{model.model_id} is closed"
+        assert [cuda.bytes_alive(gpu) for gpu in ("cuda:0", "cuda:1")] == [0, 0], f"{model.model_id} is closed"
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -180,7 +180,7 @@ def test_a_question_that_does_not_fit_is_an_error_that_names_memory(roads):
     road = roads("focus_llava_video")
     with FakeCuda() as cuda:
         worker, jobs = road.worker("cuda:1")
-        worker._model(worker._cells[jobs[0].cell].model)
+        worker._session(worker._cells[jobs[0].cell].model)
         cuda.capacity = cuda.bytes_alive("cuda:1") + 1000
         rows, inputs = run_jobs(worker, jobs)
         assert not inputs
@@ -191,25 +191,35 @@ def test_a_question_that_does_not_fit_is_an_error_that_names_memory(roads):
 
 # Faults put into the code that runs, each under the mistake it makes on a real GPU.
 _pixel_values, _take, _video_tokens = LlavaVideo.pixel_values, FrameBatch.take, VideoNetwork.video_tokens
-_kept = []
+_tokens_kept = []
 
 
 def _keep_tokens(network, pixel_values):
-    _kept.append(_video_tokens(network, pixel_values))
-    return _kept[-1]
+    _tokens_kept.append(_video_tokens(network, pixel_values))
+    return _tokens_kept[-1]
 
 
 VIDEO, QWEN, ONEVISION = "focus_llava_video", "focus_qwen2_vl", "focus_llava_onevision"
 FAULTS = {
-    "pixels left on the processor": (VIDEO, LlavaVideo, "pixel_values", lambda *given: _pixel_values(*given).cpu()),
-    "pixels of half the digits": (VIDEO, LlavaVideo, "pixel_values", lambda *given: _pixel_values(*given).bfloat16()),
+    "pixels left on the processor": (
+        VIDEO,
+        LlavaVideo,
+        "pixel_values",
+        lambda *arguments: _pixel_values(*arguments).cpu(),
+    ),
+    "pixels of half the digits": (
+        VIDEO,
+        LlavaVideo,
+        "pixel_values",
+        lambda *arguments: _pixel_values(*arguments).bfloat16(),
+    ),
     "tokens left on the processor": (VIDEO, VideoNetwork, "device", property(lambda _: torch.device("cpu"))),
     "frames on another GPU": (VIDEO, VideoNetwork, "vision_device", property(lambda _: torch.device("cuda:0"))),
     "a frame is lost": (VIDEO, FrameBatch, "take", lambda frame_batch: _take(frame_batch)[1:]),
     "the model on the first GPU": (VIDEO, llava_video_wrapper, "_own_device", lambda *_: "cuda:0"),
-    "threads without a device": (VIDEO, lookahead, "_same_device", lambda: None),
+    "threads without a device": (VIDEO, ahead, "_use_same_device", lambda device: None),
     "frames are kept after the answer": (VIDEO, VideoNetwork, "video_tokens", _keep_tokens),
-    "weights are kept after close": (VIDEO, FrameAdapter, "close", lambda adapter: adapter.context.recorder.close()),
+    "weights are kept after close": (VIDEO, FrameAdapter, "close", lambda adapter: None),
     "inputs on the wrapper's own device": (QWEN, FocusQwen2VL, "defaults", lambda *_: None),
     "the wrapper's own map": (ONEVISION, FocusLlavaOnevision, "defaults", lambda *_: None),
 }
@@ -222,4 +232,4 @@ def test_a_fault_of_device_memory_or_frames_is_noticed(fault, roads, monkeypatch
     monkeypatch.setattr(target, name, replacement)
     with pytest.raises((AssertionError, RuntimeError, RunError)):
         check_on_gpu(road, "cuda:1")
-    _kept.clear()
+    _tokens_kept.clear()

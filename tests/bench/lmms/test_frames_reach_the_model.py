@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from focus_eval.bench.answering.choosing import SamplerChooser
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
 from tests.support.keyframes.synthetic import frame_number
@@ -13,7 +14,7 @@ from tests.support.keyframes.tiny_transformers import save_qwen_successor
 
 
 def random_frames(k: int) -> Selector:
-    return Selector(sampler=make_sampler("random"), encoder=None, k=k)
+    return SamplerChooser(Selector(sampler=make_sampler("random"), encoder=None, k=k))
 
 
 def shown_and_expected(tools, home, record, tap):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from focus_eval.bench.lmms.manifests import MODELS, Paths, known_models
-from focus_eval.bench.matrix.answering import load_model
+from focus_eval.bench.matrix.answering import load_session
 from focus_eval.bench.matrix.config import ModelConfig
 
 PLUGIN = """
@@ -41,7 +41,7 @@ def installed(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("installed")
 def test_a_matrix_loads_a_model_of_another_package():
-    model = load_model(ModelConfig(name="mine", model="focus_mine", frames=4), frames=4)
+    model = load_session(ModelConfig(name="mine", model="focus_mine", frames=4), frames=4).model
     assert (type(model).__module__, model.model_id, model.is_simple) == ("my_models", "focus_mine", True)
 
 

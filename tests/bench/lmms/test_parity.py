@@ -115,8 +115,8 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     assert largest_frame(32) / largest_frame(768) == pytest.approx(2.56)
 
     # The same on a real clip, with the budget divided by 400 so that 48 decoded frames already meet it.
+    from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
     from focus_eval.bench.lmms.models.qwen_vl import wrap_reader
-    from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames
     from focus_eval.keyframes.video import open_video
     from tests.support.keyframes.synthetic import write_numbered_clip
 
@@ -150,7 +150,7 @@ def test_a_long_video_costs_a_stock_qwen2_vl_run_its_resolution(tmp_path, monkey
     ],
 )
 def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyframes, k, fed_frames, reason):
-    from focus_eval.bench.lmms.requests import frames_to_feed
+    from focus_eval.bench.answering.frames import frames_to_feed
     from focus_eval.keyframes.rows.records import SelectionRow
 
     row = SelectionRow(
@@ -165,7 +165,7 @@ def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyfr
 
 
 def test_scales_belong_to_the_chosen_frames_and_not_to_those_that_replace_them():
-    from focus_eval.bench.lmms.requests import DecodedFrames, frames_to_decode, make_frame_batch
+    from focus_eval.bench.answering.frames import DecodedFrames, frames_to_decode, make_frame_batch
     from focus_eval.core.types import VideoInfo
     from focus_eval.keyframes.rows.records import SelectionRow
 

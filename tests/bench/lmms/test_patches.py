@@ -64,7 +64,7 @@ def test_a_reader_of_qwen_vl_utils_gives_frames_metadata_and_rate(tmp_path):
 @pytest.mark.parametrize("name", ["simple.qwen2_vl", "simple.qwen2_5_vl", "simple.qwen3_vl", "chat.qwen2_5_vl"])
 def test_a_video_with_chosen_frames_is_not_opened_again_and_others_are(name, tmp_path):
     pytest.importorskip("decord")
-    from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames
+    from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
     from tests.support.keyframes.synthetic import write_numbered_clip
 
     module = importlib.import_module(f"lmms_eval.models.{name}")

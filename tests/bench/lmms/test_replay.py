@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from focus_eval.core.errors import SelectionMismatch
+from focus_eval.core import offers
+from focus_eval.core.errors import InvalidInput, SelectionMismatch
 
 
 @pytest.fixture
@@ -45,13 +46,17 @@ def test_a_published_index_file_is_replayed_to_the_frame(llava, evaluate, tools,
     assert {row["facts"]["replayed_from"] for row in rows} == {f"{kind}.json"}
 
 
-def test_rows_of_a_run_are_replayed(llava, evaluate, tools, tmp_path):
+def test_rows_of_a_run_are_replayed_without_the_room_of_other_formats(llava, evaluate, tools, tmp_path, monkeypatch):
     file = tmp_path / "qca.json"
     file.write_text(json.dumps(dict(zip(IDS, FRAMES, strict=True))))
     evaluate(llava(file), ["focus_videomme"])
     (folder,) = (tmp_path / "record").iterdir()
     (tmp_path / "first").mkdir()
     folder.rename(tmp_path / "first" / "run")
+    # As where `focus_eval.external` is not installed: it offers nothing.
+    monkeypatch.setattr(offers, "entry_points", lambda **names: [])
+    with pytest.raises(InvalidInput, match="load_selections"):
+        llava(file)
     evaluate(llava(tmp_path / "first" / "run"), ["focus_videomme"])
     assert fed(tools, tmp_path) == dict(zip(IDS, FRAMES, strict=True))
 
@@ -59,9 +64,9 @@ def test_rows_of_a_run_are_replayed(llava, evaluate, tools, tmp_path):
 def test_another_content_of_the_same_file_name_is_another_selection(llava, tmp_path):
     file = tmp_path / "qca.json"
     file.write_text(json.dumps(dict(zip(IDS, FRAMES, strict=True))))
-    first = llava(file).context.source.selection_id
+    first = llava(file).context.chooser.selection_id
     file.write_text(json.dumps(dict(zip(IDS, FRAMES[::-1], strict=True))))
-    assert llava(file).context.source.selection_id != first
+    assert llava(file).context.chooser.selection_id != first
 
 
 def test_a_file_for_other_questions_is_refused_as_a_whole(llava, evaluate, tmp_path):

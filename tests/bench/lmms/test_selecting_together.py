@@ -32,6 +32,7 @@ class Brightness(Encoder):
 def test_questions_of_one_video_share_each_frame_and_choose_as_alone(
     tiny_llava, home, evaluate, tools, tmp_path, sampler
 ):
+    from focus_eval.bench.answering.choosing import SamplerChooser
     from focus_eval.bench.benchmarks.registry import make_benchmark
     from focus_eval.bench.lmms.models.llava_hf import FocusLlavaOnevision
     from focus_eval.keyframes.pipeline.selector import Selector
@@ -41,7 +42,7 @@ def test_questions_of_one_video_share_each_frame_and_choose_as_alone(
         pretrained=str(tiny_llava), device="cpu", sampler="uniform", frames=4, record=str(tmp_path)
     )
     shared_encoder = Brightness()
-    model.show(Selector(sampler=make_sampler(sampler), encoder=shared_encoder, k=4), frames=4)
+    model.show(SamplerChooser(Selector(sampler=make_sampler(sampler), encoder=shared_encoder, k=4)), frames=4)
     documents = tools.longvideobench_rows(["landscape", "portrait", "odd"], tools.QUESTIONS[:2])
     evaluate(model, ["focus_longvideobench"], data=tools.write_parquet(tmp_path / "data", "validation", documents))
     rows = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from focus_eval.bench.lmms.tracing import describe_messages, describe_tensors, fold_repeats
+from focus_eval.bench.answering.tracing import describe_messages, describe_tensors, fold_repeats
 from focus_eval.core.errors import InvalidInput
 
 
@@ -93,15 +92,3 @@ def test_simple_requests_tell_qwen2_5_the_time_between_the_chosen_frames(evaluat
     assert sorted(float(inputs["second_per_grid_ts"][0]) for inputs in recorded_inputs) == pytest.approx(
         [8 / 3] * 2 + [3.0] * 2
     )
-
-
-def test_questions_answered_side_by_side_leave_one_record(tmp_path):
-    from focus_eval.bench.rows.open_cell import OpenCell
-    from focus_eval.keyframes.rows.records import CellNames
-
-    cell = OpenCell(tmp_path / "cell", CellNames(cell_id="1", cell="cell"), file_name="rank0of1.jsonl", rows={})
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda at: cell.write_prompt({"question_id": str(at)}), range(200)))
-    (record,) = records(tmp_path)
-    assert record["question_id"].isdigit()
-    assert not cell.wants_prompt

@@ -153,7 +153,7 @@ def run(qwen, home, tools, tmp_path, monkeypatch):
         (folder / f"{name}.yaml").write_text(TASK.format(name=name, data=data, metrics=METRICS[name]))
         record = tmp_path / f"record{len(list(tmp_path.iterdir()))}"
         shown_options = replace(qwen.adapter_options, record=str(record), **options)
-        qwen.show(qwen.context.source, frames=4, options=shown_options)
+        qwen.show(qwen.context.chooser, frames=4, options=shown_options)
         if answers is not None:
             replies = iter(answers)
 
@@ -445,7 +445,7 @@ def test_the_task_files_are_found_and_the_folder_is_printed():
 
 def test_the_query_is_the_bare_question_of_the_real_documents(shared):
     """As the adapter asks for it: from the document, by the task's name."""
-    from focus_eval.bench.lmms.requests import pending_request
+    from focus_eval.bench.answering.questions import read_request
 
     class Request:
         metadata = {}
@@ -460,7 +460,7 @@ def test_the_query_is_the_bare_question_of_the_real_documents(shared):
     }
     for task, file in files.items():
         for row in json.loads(shared(file).read_text())[::97]:
-            pending = pending_request(Request(task), {task: {"test": [row]}}, is_simple=True)
+            pending = read_request(Request(task), {task: {"test": [row]}}, is_simple=True)
             assert pending.error is None
             assert pending.question.query == row["question"].partition("\n(A)")[0].strip()
             assert LETTER not in pending.question.query

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from focus_eval.bench.lmms.requests import FrameBatch
+from focus_eval.bench.answering.frames import FrameBatch
 from tests.support.keyframes.synthetic import write_numbered_clip
 from tests.support.keyframes.tiny_transformers import glm46v, save_qwen_successor
 
@@ -95,10 +95,12 @@ def test_a_constant_rate_keeps_the_files_own_indices():
 
 
 def test_llava_video_prints_the_files_own_times(clip):
+    from focus_eval.bench.answering.frames import PathWithFrames, read_frames
     from focus_eval.bench.lmms.llava_video.wrapper import FocusLlavaVideo
-    from focus_eval.bench.lmms.requests import PathWithFrames, read_frames
+    from focus_eval.keyframes.video import open_video
 
-    decoded = read_frames(clip, [0, 30, 59], backend="pyav")
+    with open_video(clip) as reader:
+        decoded = read_frames(reader, [0, 30, 59])
     batch = FrameBatch(
         path=clip, frames=(0, 30, 59), times_seconds=tuple(decoded.times_seconds.tolist()), fps=decoded.info.fps,
         n_frames=60, pixels=decoded.pixels,

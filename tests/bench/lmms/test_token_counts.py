@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from focus_eval.bench.lmms.tracing import token_counts
+from focus_eval.bench.answering.tracing import token_counts
 
 PAD, VIDEO = 0, 9
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from focus_eval.bench.lmms import lookahead
-from focus_eval.bench.lmms import requests as frames_module
-from focus_eval.bench.lmms.lookahead import frame_groups
+from focus_eval.bench.answering import stream
+from focus_eval.bench.answering.cell import Cell
 from focus_eval.bench.matrix import answering
 from focus_eval.bench.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
 from focus_eval.bench.matrix.cells import cells, selection_specs
@@ -19,7 +18,6 @@ from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.plan import load_sets
 from focus_eval.bench.matrix.running import complete_run
-from focus_eval.bench.rows.open_cell import OpenCell
 from tests.support.bench.answering import N_VIDEOS, write_answering_matrix
 from tests.support.bench.matrix_rows import run_matrix
 
@@ -58,20 +56,20 @@ def answers_of_first_cell(rows):
 def separate_answers(matrix, tmp_path_factory):
     """The answers when cells are answered one after another and every question decodes its own frames."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answering, "shares_frames", lambda model: False)
+        patch.setattr(answering, "shares_frames", lambda session: False)
         return answer_values(run_matrix(matrix, out=tmp_path_factory.mktemp("runs") / "alone"))
 
 
 def counted_openings(monkeypatch):
     """Return a list to which the name of every video opened from now on is added."""
     opened = []
-    real = frames_module.open_video
+    real = answering.open_file
 
     def counting(path, **options):
         opened.append(Path(path).name)
         return real(path, **options)
 
-    monkeypatch.setattr(frames_module, "open_video", counting)
+    monkeypatch.setattr(answering, "open_file", counting)
     return opened
 
 
@@ -162,20 +160,24 @@ def test_two_workers_on_one_part_ask_no_question_twice_and_lose_none(selected, s
 
 
 def test_videos_too_large_to_share_are_decoded_question_by_question(matrix, separate_answers, tmp_path, monkeypatch):
-    monkeypatch.setattr(lookahead, "frame_groups", lambda batches, max_bytes: frame_groups(batches, max_bytes=1))
+    parts_of_video = stream._parts_of_video
+    monkeypatch.setattr(
+        stream, "_parts_of_video", lambda questions, frame_bytes, _: parts_of_video(questions, frame_bytes, 1)
+    )
     assert answer_values(run_matrix(matrix, out=tmp_path / "large")) == separate_answers
 
 
 def test_a_run_that_was_stopped_answers_only_what_is_left(matrix, separate_answers, tmp_path, monkeypatch):
-    write_row = OpenCell.write
+    write_answer = Cell.write_answer
 
-    def stopping(self, row):
-        if row.question_id == "q5" and row.cell.startswith("made_up-encoder-random"):
+    def stopping(self, framed, reply):
+        question_id = framed.task_question.question.id
+        if question_id == "q5" and self.settings.names.cell.startswith("made_up-encoder-random"):
             raise KeyboardInterrupt
-        write_row(self, row)
+        return write_answer(self, framed, reply)
 
     with monkeypatch.context() as patch:
-        patch.setattr(OpenCell, "write", stopping)
+        patch.setattr(Cell, "write_answer", stopping)
         with pytest.raises(KeyboardInterrupt):
             run_matrix(matrix, out=tmp_path / "stopped")
     opened = counted_openings(monkeypatch)

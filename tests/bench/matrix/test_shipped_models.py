@@ -25,7 +25,7 @@ def named(name):
 def check(model):
     from lmms_eval.models import get_model
 
-    get_model(model.model).check_arguments(load_arguments(model, frames=model.frames, device="cpu"))
+    get_model(model.model).check_arguments(load_arguments(model, device="cpu"), frames=model.frames)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -45,19 +45,19 @@ def test_an_argument_the_wrapper_does_not_have_is_refused_with_the_nearest():
 
 def test_a_7b_model_is_placed_on_one_device_and_the_72b_over_four_gpus():
     for name in ("qwen2_vl_7b", "llava_ov_7b", "llava_video_7b"):
-        arguments = load_arguments(config(named(name)), frames=8, device="cuda")
+        arguments = load_arguments(config(named(name)), device="cuda")
         assert arguments["device"] == "cuda"
         assert "device_map" not in arguments  # "auto" would spread one small model over every GPU of the node
         assert worker_resources(config(named(name)), Resources(gpus=1)).gpus == 1
     large = config(named("llava_video_72b"))
-    assert load_arguments(large, frames=8, device="cuda")["device_map"] == "auto"
+    assert load_arguments(large, device="cuda")["device_map"] == "auto"
     assert worker_resources(large, Resources(gpus=1)).gpus == 4
     assert worker_resources(large, Resources(gpus=0)).gpus == 0  # a cluster without GPUs, said so in the matrix
 
 
 def test_a_model_behind_an_api_takes_no_gpu_of_a_cluster():
     assert worker_resources(config(named("gpt4o")), Resources(gpus=1)).gpus == 0
-    assert "device" not in load_arguments(config(named("gpt4o")), frames=8, device="cuda")
+    assert "device" not in load_arguments(config(named("gpt4o")), device="cuda")
 
 
 def test_the_72b_model_is_in_a_matrix():

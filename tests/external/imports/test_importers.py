@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from focus_eval.bench.benchmarks.registry import read_annotations
+from focus_eval.bench.rows.entries import file_entry
 from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question, VideoInfo
-from focus_eval.external.imports.formats import file_entry
 from focus_eval.external.imports.loading import load_selections, rows_of_selections, selections_hash
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
 

@@ -7,9 +7,9 @@ import json
 import pytest
 
 from focus_eval.bench.benchmarks.registry import read_annotations
+from focus_eval.bench.rows.entries import file_entry
 from focus_eval.bench.rows.store import JSON_COLUMNS
 from focus_eval.core.errors import SelectionMismatch
-from focus_eval.external.imports.formats import file_entry
 from focus_eval.external.imports.loading import load_selections, write_selections
 from focus_eval.external.imports.rows import write_parquet
 from tests.external.imports.test_importers import frames_of, questions, row, stated, write_rows

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 from focus_eval.keyframes.rows.records import AnswerRow, RowWriter, SelectionRow
 from tests.support.bench.official_tasks import share_index
 
+ROOT = Path(__file__).resolve().parents[3]
 MAX_SECONDS = 600.0
 
 
@@ -44,6 +45,8 @@ class WarmProcess:
     def __init__(self, imports: Sequence[str], *, folder: Path, task_index: Path | None = None, **options: Any) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="warm", dir=folder))
         base = [sys.executable, "-m", "tests.support.bench.warm_process", ",".join(imports), str(task_index or "")]
+        # Another package installs a folder of this name, which is found first from elsewhere than the checkout.
+        options["env"] = {**options.get("env", os.environ), "PYTHONPATH": str(ROOT)}
         with open(self._folder / "base.txt", "w") as log:
             self._process = subprocess.Popen(
                 base, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, **options

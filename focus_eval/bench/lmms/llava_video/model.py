@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
+from focus_eval.bench.answering.tracing import numeric_formats
 from focus_eval.bench.lmms.llava_video import checkpoint
-from focus_eval.bench.lmms.tracing import numeric_formats
 from focus_eval.core.errors import InvalidInput, MissingWeights
 from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
 from focus_eval.keyframes.encoders.preprocess import ImageRules, normalise, resize_frames

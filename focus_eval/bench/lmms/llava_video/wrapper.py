@@ -13,11 +13,12 @@ from lmms_eval import utils as lmms_utils
 from lmms_eval.api.model import lmms
 from tqdm import tqdm
 
+from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
+from focus_eval.bench.answering.questions import FramedQuestion
+from focus_eval.bench.answering.tracing import GenerateTrace
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.llava_video import checkpoint
 from focus_eval.bench.lmms.llava_video.model import Answer, LlavaVideo, VideoQuestion, original_frames, original_times
-from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
-from focus_eval.bench.lmms.tracing import GenerateTrace
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.options import read_value
 from focus_eval.core.types import VideoInfo, frozen_ints
@@ -209,11 +210,11 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Change nothing: the wrapper's own defaults place each process on its device."""
 
-    def ready(self, frame_batch: FrameBatch) -> None:
-        """Resize the frames while an earlier question is being answered; resizing them again changes nothing."""
-        frame_batch.pixels = resize_frames(frame_batch.pixels, self._model.image_rules)
+    def ready(self, frame_batch: FrameBatch) -> FrameBatch:
+        """Return the frames resized, while an earlier question is being answered; resizing again changes nothing."""
+        return replace(frame_batch, pixels=resize_frames(frame_batch.pixels, self._model.image_rules))
 
-    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Replace the model of `view` by one that notes frames, tokens and seconds of each later call in `trace`."""
         view._model = _TracedLlavaVideo(self._model, trace)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from lmms_eval.models.chat.huggingface import Huggingface
 from transformers.video_utils import VideoMetadata
 
+from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
+from focus_eval.bench.answering.questions import FramedQuestion
+from focus_eval.bench.answering.tracing import GenerateTrace
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.patches import load_generating_classes
-from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
-from focus_eval.bench.lmms.tracing import GenerateTrace
 from focus_eval.core.errors import AnswerError
 
 
@@ -39,7 +40,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
         device = wrapper_arguments.setdefault("device", "cuda")
         wrapper_arguments.setdefault("device_map", device)
 
-    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Also wrap the processor of `view` so that it takes paths with frames."""
         super().trace_model(view, batch, trace)
         view.processor = FramesProcessor(view.processor)

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from lmms_eval.models.simple.llava_hf import LlavaHf
 
+from focus_eval.bench.answering.frames import PathWithFrames
 from focus_eval.bench.lmms.adapter import FrameAdapter
-from focus_eval.bench.lmms.patches import command_line_errors, rank_and_world
-from focus_eval.bench.lmms.requests import PathWithFrames
+from focus_eval.bench.lmms.patches import rank_and_world
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Pixels
 
@@ -35,16 +35,12 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
         if device == "cpu" or rank_and_world()[1] == 1:
             wrapper_arguments.setdefault("device_map", device)
 
-    def __init__(self, **arguments: Any) -> None:
-        """Build the wrapper; raise InvalidInput if the tokenizer has no chat template."""
-        super().__init__(**arguments)
+    def check_loaded(self) -> None:
+        """Raise InvalidInput if the tokenizer has no chat template."""
         # The stock wrapper would take Vicuna's template, which the checkpoint was not trained with, and say nothing.
         if getattr(self.tokenizer, "chat_template", None) is None and getattr(self, "chat_template", None) is None:
-            with command_line_errors():
-                checkpoint = self._wrapper_arguments["pretrained"]
-                raise InvalidInput(
-                    f"{checkpoint}: the tokenizer has no chat template; add the checkpoint's to its files"
-                )
+            checkpoint = self._wrapper_arguments["pretrained"]
+            raise InvalidInput(f"{checkpoint}: the tokenizer has no chat template; add the checkpoint's to its files")
 
     def load_video(self, video_path: Any, max_frames_num: int) -> Pixels:
         """Return the frames `(n, height, width, 3)` that the path carries; the stock wrapper reads others."""

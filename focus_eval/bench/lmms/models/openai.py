@@ -16,10 +16,11 @@ from lmms_eval.models.chat.openai import OpenAICompatible as OpenAIChat
 from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
 from PIL import Image
 
+from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
+from focus_eval.bench.answering.questions import FramedQuestion
+from focus_eval.bench.answering.tracing import GenerateTrace, describe_messages, image_parts
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.arguments import read_argument
-from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
-from focus_eval.bench.lmms.tracing import GenerateTrace, describe_messages, image_parts
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.options import checked_values, option
 from focus_eval.keyframes.llms.chat import MAX_PAUSE_SECONDS, ChatClient, ImageFormat, RefusedSettings, Spending
@@ -199,12 +200,12 @@ class OpenAIAdapter(FrameAdapter):
         """Questions sent in parallel: the wrapper's `num_concurrent`."""
         return self.num_concurrent
 
-    def ready(self, frame_batch: FrameBatch) -> None:
-        """Replace the pixels by data URLs of the frames, which take less memory."""
+    def ready(self, frame_batch: FrameBatch) -> FrameBatch:
+        """Return the frames as data URLs, which take less memory."""
         urls = [self.prepared.images.data_url(image) for image in frame_batch.images()]
-        frame_batch.replace_pixels(urls, n_bytes=sum(map(len, urls)))
+        return frame_batch.with_encoded(urls, n_bytes=sum(map(len, urls)))
 
-    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Give `view` its own client, which sends the frames of one question and records the cost."""
         self._spending.check()
         frame_batch = batch[0].frame_batch
@@ -224,7 +225,7 @@ class OpenAIAdapter(FrameAdapter):
         view.client = QuestionClient(
             client,
             trace,
-            urls=frame_batch.encoded if frame_batch else None,
+            urls=frame_batch.take_encoded() if frame_batch else None,
             times_seconds=frame_batch.times_seconds if frame_batch and self.prepared.times else None,
             system_prompt=self._system_prompt,
         )

@@ -7,7 +7,7 @@ other goes to the stock reader. Resizing to `max_pixels`, and all later steps, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -22,11 +22,12 @@ from lmms_eval.models.simple.qwen3_5 import Qwen3_5
 from lmms_eval.models.simple.qwen3_vl import Qwen3_VL
 from PIL import Image
 
+from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
+from focus_eval.bench.answering.questions import FramedQuestion
+from focus_eval.bench.answering.tracing import GenerateTrace
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.parsing import StrippedReply
 from focus_eval.bench.lmms.patches import open_no_video_twice, wrap_video_readers
-from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
-from focus_eval.bench.lmms.tracing import GenerateTrace
 from focus_eval.core.errors import MissingDependency
 
 VideoReading = tuple[torch.Tensor, dict[str, Any], float]
@@ -94,10 +95,10 @@ class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
     stock_name: ClassVar[str] = "qwen2_5_vl"
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_5_vl",)
 
-    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Also give the processor the frames' times; without them it would assume 24 frames a second."""
         super().trace_model(view, batch, trace)
-        frame_batches = [pending.frame_batch for pending in batch if pending.frame_batch is not None]
+        frame_batches = [framed.frame_batch for framed in batch if framed.frame_batch is not None]
         if len(frame_batches) == len(batch) and all(frame_batch.scales is None for frame_batch in frame_batches):
             view.processor = TimedProcessor(view.processor, [metadata_of(frame_batch) for frame_batch in frame_batches])
 

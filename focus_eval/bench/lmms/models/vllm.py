@@ -7,14 +7,16 @@ requests.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lmms_eval.models.chat.vllm_generate import VLLMGenerate
 
+from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
+from focus_eval.bench.answering.questions import FramedQuestion
+from focus_eval.bench.answering.tracing import GenerateTrace
 from focus_eval.bench.lmms.models.qwen_vl import QwenAdapter, metadata_of
 from focus_eval.bench.lmms.patches import resize_to_patches
-from focus_eval.bench.lmms.requests import FrameBatch, PathWithFrames, PendingRequest
-from focus_eval.bench.lmms.tracing import GenerateTrace
 from focus_eval.core.errors import MissingDependency
 
 
@@ -63,13 +65,14 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
         """Questions in one call of the engine."""
         return int(self.batch_size_per_gpu)
 
-    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Replace the engine of `view` by one that records its calls in `trace`."""
         view.client = TracedEngine(self.client, trace)
 
-    def ready(self, frame_batch: FrameBatch) -> None:
-        """Note the model's patch size in the frames, so that they are resized to whole patches."""
-        frame_batch.patch_size = getattr(getattr(self.processor, "video_processor", None), "patch_size", None)
+    def ready(self, frame_batch: FrameBatch) -> FrameBatch:
+        """Return the frames with the model's patch size, so that they are resized to whole patches."""
+        patch_size = getattr(getattr(self.processor, "video_processor", None), "patch_size", None)
+        return dataclasses.replace(frame_batch, patch_size=patch_size)
 
     def make_one_request(self, request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the stock request, marked not to resize its frames again; for Qwen2.5-VL with the frames' metadata.

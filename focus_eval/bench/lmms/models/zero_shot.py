@@ -7,6 +7,7 @@ follows no instruction: a modest answerer to compare samplers without a model, n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,17 +15,17 @@ import numpy as np
 from lmms_eval.api.instance import Instance
 from lmms_eval.api.model import lmms
 
+from focus_eval.bench.answering.frames import PathWithFrames
 from focus_eval.bench.benchmarks.question import LETTERS
 from focus_eval.bench.lmms.adapter import FrameAdapter
-from focus_eval.bench.lmms.requests import PathWithFrames
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import FloatArray, Question
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.cache import duplicate_cache
 
 if TYPE_CHECKING:
-    from focus_eval.bench.lmms.requests import PendingRequest
-    from focus_eval.bench.lmms.tracing import GenerateTrace
+    from focus_eval.bench.answering.questions import FramedQuestion
+    from focus_eval.bench.answering.tracing import GenerateTrace
     from focus_eval.core.types import Pixels
 
 
@@ -142,9 +143,9 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Change nothing: the answerer has no device map."""
 
-    def trace_model(self, view: Any, batch: list[PendingRequest], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Give `view` the questions of its batch: the options are read from the document, not from the prompt."""
-        view._questions = {pending.parts.key: pending.question for pending in batch}
+        view._questions = {framed.task_question.parts.key: framed.task_question.question for framed in batch}
         view._trace = trace
 
 

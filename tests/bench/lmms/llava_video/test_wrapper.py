@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from focus_eval.bench.answering.choosing import SamplerChooser
 from focus_eval.bench.lmms.llava_video.checkpoint import make_setup
 from focus_eval.bench.lmms.llava_video.model import LlavaVideo, VideoQuestion, original_frames
 from focus_eval.core.errors import InvalidInput, MissingWeights, RunError, UnknownName
@@ -69,8 +70,12 @@ def spied(wrapper, monkeypatch):
 
 
 def show(wrapper, sampler: str, k: int, folder, **options):
-    source = None if sampler == "native" else Selector(sampler=make_sampler(sampler), encoder=None, k=k)
-    wrapper.show(source, frames=k, options=replace(wrapper.adapter_options, record=str(folder), **options))
+    selector = None if sampler == "native" else Selector(sampler=make_sampler(sampler), encoder=None, k=k)
+    wrapper.show(
+        SamplerChooser(selector) if selector else None,
+        frames=k,
+        options=replace(wrapper.adapter_options, record=str(folder), **options),
+    )
 
 
 def answers_of(tools, folder) -> dict[str, dict]:
@@ -237,16 +242,13 @@ def test_a_checkpoint_of_another_model_is_refused_with_the_model_to_use(make_wra
 
 
 def test_a_sampler_that_shrinks_frames_is_refused(wrapper, evaluate, tmp_path):
-    source = Selector(sampler=make_sampler("uniform"), encoder=None, k=2)
+    class Shrinking(SamplerChooser):
+        def choose(self, *arguments, **options):
+            choices = super().choose(*arguments, **options)
+            return [replace(choice, row=replace(choice.row, scales=[1.0, 0.5])) for choice in choices]
 
-    class Shrinking:
-        k, selection_id, identity = 2, "shrinking", source.identity
-        error_row = source.error_row
-
-        def select(self, *args, **options):
-            return replace(source.select(*args, **options), scales=[1.0, 0.5])
-
-    wrapper.show(Shrinking(), frames=2, options=replace(wrapper.adapter_options, record=str(tmp_path)))
+    uniform = Selector(sampler=make_sampler("uniform"), encoder=None, k=2)
+    wrapper.show(Shrinking(uniform), frames=2, options=replace(wrapper.adapter_options, record=str(tmp_path)))
     with pytest.raises(RunError, match="focus_llava_video can show one size only"):
         evaluate(wrapper, [TASK], limit=1)
 

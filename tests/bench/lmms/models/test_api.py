@@ -88,6 +88,7 @@ def test_an_image_above_the_limit_is_an_error_that_says_what_to_set(gpt, server,
 
 
 def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, evaluate, home):
+    from focus_eval.bench.answering.choosing import SamplerChooser
     from focus_eval.keyframes.pipeline.selector import Selector
     from focus_eval.keyframes.samplers.registry import make_sampler
 
@@ -97,7 +98,7 @@ def test_frames_of_mixed_sizes_are_sent_as_images_of_these_sizes(gpt, server, ev
             return replace(outcome, row=replace(outcome.row, scales=[1.0, 0.5, 0.25]))
 
     model = gpt()
-    model.show(Halves(sampler=make_sampler("uniform"), encoder=None, k=3), frames=3)
+    model.show(SamplerChooser(Halves(sampler=make_sampler("uniform"), encoder=None, k=3)), frames=3)
     evaluate(model, ["focus_videomme"], limit=1)
     (body,) = server.bodies
     assert [image.size for image in images_of(body)] == [(112, 84), (56, 42), (28, 21)]

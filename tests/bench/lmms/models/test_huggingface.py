@@ -46,7 +46,7 @@ def test_the_chosen_frames_reach_the_model_and_nothing_samples_them_again(
     recorded_model = Seen(model._model)
     monkeypatch.setattr(model, "_model", recorded_model)
     monkeypatch.setattr(model, "_unwrapped", recorded_model)
-    model.show(model.context.source, frames=K, options=replace(model.adapter_options, record=str(tmp_path)))
+    model.show(model.context.chooser, frames=K, options=replace(model.adapter_options, record=str(tmp_path)))
     evaluate(model, ["focus_longvideobench"])
     selections = {row["question_id"]: row for row in tools.read_record(tmp_path, "selections")}
     answers = tools.read_record(tmp_path, "answers")
@@ -96,7 +96,7 @@ def test_a_processor_that_drops_frames_is_an_error_not_an_answer(model, evaluate
 
     monkeypatch.setattr(model, "processor", Dropping(model.processor))
     options = replace(model.adapter_options, record=str(tmp_path), max_error_share=1.0)
-    model.show(model.context.source, frames=K, options=options)
+    model.show(model.context.chooser, frames=K, options=options)
     evaluate(model, ["focus_longvideobench"])
     errors = [row["error"] for row in tools.read_record(tmp_path, "answers")]
     assert all("2 reached the model" in error for error in errors)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from focus_eval.bench.answering.choosing import SamplerChooser
 from focus_eval.bench.benchmarks.registry import read_annotations
 from focus_eval.bench.demo.photo_events import FOLDER, build_photo_events
 from focus_eval.bench.demo.photographs import PHOTOGRAPHS
@@ -75,7 +76,7 @@ def evaluate(demo, task_manager, monkeypatch):
 @pytest.mark.slow
 def test_it_answers_from_exactly_the_fed_frames_through_simple_evaluate(answerer, evaluate, demo, tmp_path):
     """Answers equal a reading of the recorded frames by hand; what the encoder knows and sees is recognised."""
-    uniform = Selector(sampler=make_sampler("uniform"), encoder=None, k=16)
+    uniform = SamplerChooser(Selector(sampler=make_sampler("uniform"), encoder=None, k=16))
     answerer.show(uniform, frames=16, options=replace(answerer.context.options, record=str(tmp_path)))
     samples = evaluate(answerer, "focus_photo_events")["samples"]["focus_photo_events"]
     rows = [json.loads(line) for path in tmp_path.glob("**/answers/*.jsonl") for line in path.open()]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from focus_eval.bench.lmms.lookahead import Turn
+from focus_eval.bench.answering.ahead import Place
 from focus_eval.core.errors import RunError
 from focus_eval.keyframes.rows.identity import versions
 
@@ -36,7 +36,7 @@ class GenerateTrace:
         frames: number of frames per question that reached the model; None if its inputs do not tell.
         tokens: token counts per question, under "input", "output" and "vision" if known.
         prompt_end: last token ids of the first question's prompt, which ends like the others; empty if unknown.
-        turn: the batch's place in the order of batches; None for a service.
+        place: the batch's place in the order of batches; None for a service.
         wants_prompt_record: True if `sent` is to be filled.
         sent: the first question of the batch as the model got it; empty if not requested.
     """
@@ -47,16 +47,16 @@ class GenerateTrace:
     frames: list[int] | None = None
     tokens: list[dict[str, int]] = field(default_factory=list)
     prompt_end: list[int] = field(default_factory=list)
-    turn: Turn | None = None
+    place: Place | None = None
     wants_prompt_record: bool = False
     sent: dict[str, Any] = field(default_factory=dict)
 
-    def take_turn(self) -> None:
+    def take_model(self) -> None:
         """Wait until the model is free for this batch. Raises RunError if the run ends first."""
-        if self.turn is None:
+        if self.place is None:
             return
         try:
-            self.turn.take()
+            self.place.take_model()
         except RunError as error:
             # Noted, since a wrapper may swallow it as it does those of its model.
             self.error = error
@@ -70,7 +70,7 @@ class GenerateTrace:
         try:
             yield
         except BaseException as error:
-            # The wrapper may swallow it; `answer_batch` raises it again from here.
+            # The wrapper may swallow it; the session raises it again from here.
             self.error = error
             raise
         finally:
@@ -103,7 +103,7 @@ class TracedModel:
     def generate(self, *args: Any, **inputs: Any) -> Any:
         """Generate; record seconds, tokens, frames and an exception, which is raised again."""
         trace = self._trace
-        trace.take_turn()
+        trace.take_model()
         # Before the call: a model that runs out of memory was still shown these frames.
         trace.frames = self._frames_reaching(inputs)
         # Wrappers pass the prompt by position or under either name.

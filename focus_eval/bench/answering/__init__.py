@@ -1,0 +1,1 @@
+"""Answers questions about videos with a loaded model: choose, read, ask, write."""

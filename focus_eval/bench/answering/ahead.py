@@ -1,0 +1,257 @@
+"""Reads and prepares the next questions while one is answered: one queue, in order, bounded by the bytes of its frames.
+
+One thread reads batches into the queue, several threads ("lanes") prepare them and bring them to the model, and the
+caller gets them back in order once they are answered.
+
+Lanes prepare the inputs of several batches at once, where the adapter allows it. A model that sleeps 0.25 s in place of
+computing was idle for 37 % of the time on two busy cores, and for 80 % where inputs were prepared when the model was
+free (16 frames of 360p, `scripts/speed/answers.py --sleeping`, 2026-11-29).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+from focus_eval.bench.answering.cell import Cell
+from focus_eval.bench.answering.questions import FramedQuestion, ModelReply
+from focus_eval.core.errors import RunError
+from focus_eval.core.processes import n_cores
+
+# Each lane holds the inputs of one batch.
+MAX_LANES = 16
+# Without frames, as with the wrapper's own sampling, bytes bound nothing.
+MAX_BATCHES_IN_WORK = 64
+
+AnsweredBatch = Sequence[tuple[FramedQuestion, ModelReply]]
+
+
+def own_cores() -> int:
+    """Return the number of cores for this process: the usable cores divided by the launcher's local processes."""
+    return max(1, n_cores() // int(os.environ.get("LOCAL_WORLD_SIZE") or 1))
+
+
+def n_lanes(cores: int) -> int:
+    """Return the number of threads that bring batches to the model: one waits for its answer, the others prepare."""
+    # Two more than half the cores: decoders and resizing have threads of their own.
+    return min(MAX_LANES, cores // 2 + 2)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batch:
+    """Questions of one cell that go to the model together; their frames take `n_bytes`, reserved in the queue."""
+
+    cell: Cell
+    questions: Sequence[FramedQuestion]
+    n_bytes: int = 0
+
+
+class Place:
+    """The place of one batch in the queue.
+
+    Attributes:
+        waited_seconds: time that the batch's thread waited for the model.
+        idle_seconds: time that the model waited for the batch.
+    """
+
+    def __init__(self, queue: AnswerQueue, batch: Batch) -> None:
+        self.batch: Batch | None = batch
+        self.answered: tuple[Cell, AnsweredBatch] | None = None
+        self.is_done = self.has_model = False
+        self.waited_seconds = self.idle_seconds = 0.0
+        self.n_bytes = batch.n_bytes
+        self._queue = queue
+
+    def take_model(self) -> None:
+        """Wait until all batches before this one are answered. Raises RunError if the run ends first."""
+        if not self.has_model:  # else it asks again: a question of a batch that failed
+            arrived_at = time.perf_counter()
+            self._wait(0)
+            self.has_model = True
+            self.idle_seconds = max(0.0, arrived_at - self._queue.model_free_since)
+
+    def wait_until_near(self) -> None:
+        """Wait until at most one batch is before this one. Raises RunError if the run ends first."""
+        self._wait(1)
+
+    def shrink(self, n_bytes: int) -> None:
+        """State that the frames now take `n_bytes` only."""
+        self._queue.release(self.n_bytes - n_bytes)
+        self.n_bytes = n_bytes
+
+    def _wait(self, n_before: int) -> None:
+        started = time.perf_counter()
+        self._queue.wait_for_place(self, n_before)
+        self.waited_seconds += time.perf_counter() - started
+
+
+class AnswerQueue:
+    """The batches between reading and writing, in order. Thread-safe.
+
+    Args:
+        max_bytes: limit for the frames of all batches in it; a batch that needs more goes alone.
+
+    Attributes:
+        is_over: True once the run ends: nothing more is read, and no further batch gets the model.
+        model_free_since: when the last batch gave the model back, in seconds of `time.perf_counter`.
+    """
+
+    def __init__(self, *, max_bytes: float) -> None:
+        self.is_over = False
+        self.model_free_since = time.perf_counter()
+        self._max_bytes = max_bytes
+        self._n_bytes = 0
+        self._places: deque[Place] = deque()  # of batches that the caller has not got yet
+        self._unanswered: list[Place] = []
+        self._is_filled = False
+        self._error: BaseException | None = None
+        self._changed = threading.Condition()
+
+    def reserve(self, n_bytes: int) -> None:
+        """Wait until the frames that take `n_bytes` may be read. Raises RunError if the run ends first."""
+        with self._changed:
+            # Where nothing is held even too large a batch goes in: it would wait for ever otherwise.
+            self._wait_until(lambda: not self._n_bytes or self._n_bytes + n_bytes <= self._max_bytes)
+            self._n_bytes += n_bytes
+
+    def release(self, n_bytes: int) -> None:
+        """Free `n_bytes` of those reserved."""
+        with self._changed:
+            self._n_bytes -= n_bytes
+            self._changed.notify_all()
+
+    def put(self, batch: Batch) -> Place:
+        """Append a batch, once there are few enough. Raises RunError if the run ends first."""
+        place = Place(self, batch)
+        with self._changed:
+            self._wait_until(lambda: len(self._unanswered) < MAX_BATCHES_IN_WORK)
+            self._places.append(place)
+            self._unanswered.append(place)
+        return place
+
+    def check_going_on(self) -> None:
+        """Raise RunError if the run ends."""
+        if self.is_over:
+            raise RunError("the run ends before this question")
+
+    def wait_for_place(self, place: Place, n_before: int) -> None:
+        """Wait until at most `n_before` unanswered batches are before `place`. Raises RunError if the run ends."""
+        with self._changed:
+            self._wait_until(lambda: place in self._unanswered[: n_before + 1])
+
+    def leave(self, place: Place) -> None:
+        """Take `place`, whose batch is answered or has failed, out of those that wait for the model."""
+        with self._changed:
+            if place.has_model:
+                self.model_free_since = time.perf_counter()
+            self._unanswered.remove(place)
+            self._n_bytes -= place.n_bytes
+            place.is_done, place.batch = True, None
+            self._changed.notify_all()
+
+    def end(self, error: BaseException | None = None, *, is_filled: bool = False) -> None:
+        """End the run, with `error` if that is its cause; or, with `is_filled`, say that no batch follows."""
+        with self._changed:
+            self._error = self._error or error
+            self._is_filled = self._is_filled or is_filled
+            self.is_over = self.is_over or not is_filled or error is not None
+            self._changed.notify_all()
+
+    def next_answered(self) -> tuple[Cell, AnsweredBatch] | None:
+        """Return the next answered batch; None after the last.
+
+        Raises:
+            RunError: what ended the run; batches that a service was answering meanwhile come before.
+        """
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._places[0].is_done if self._places else self._is_filled)
+                if not self._places:
+                    break
+                place = self._places.popleft()
+            if place.answered is not None:
+                return place.answered
+        if self._error is not None:
+            raise self._error
+        return None
+
+    def _wait_until(self, is_met: Callable[[], bool]) -> None:
+        self._changed.wait_for(lambda: self.is_over or is_met())
+        self.check_going_on()
+
+
+def answer_ahead(
+    read: Callable[[AnswerQueue], Iterator[Batch]],
+    answer: Callable[[Batch, Place], AnsweredBatch],
+    *,
+    at_once: int | None,
+    cores: int,
+    max_bytes: float,
+) -> Generator[tuple[Cell, AnsweredBatch], None, None]:
+    """Yield the batches that `read` yields with their replies, in order.
+
+    Args:
+        read: reads batches one after another, in a thread; reserves the memory of their frames.
+        answer: prepares a batch and asks the model, in a lane; a local model once it has its place.
+        at_once: questions that a service answers in parallel; None for a local model.
+        cores: number of CPU cores for preparing.
+        max_bytes: limit for all decoded frames, those of the batches being answered included.
+
+    Raises:
+        RunError: a failure of the device, of the service or of the disk. No further batch is sent; those that a service
+            is already answering, which cost money, are still yielded.
+    """
+    queue = AnswerQueue(max_bytes=max_bytes)
+
+    def answer_place(place: Place) -> None:
+        try:
+            queue.check_going_on()
+            assert place.batch is not None
+            place.answered = place.batch.cell, answer(place.batch, place)
+        except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
+            # Before the next one gets the model, which may be what failed.
+            queue.end(error)
+        finally:
+            queue.leave(place)
+
+    def fill(pool: ThreadPoolExecutor) -> None:
+        _use_same_device(device)
+        error: BaseException | None = None
+        try:
+            for batch in read(queue):
+                pool.submit(answer_place, queue.put(batch))
+        except BaseException as raised:  # noqa: BLE001 (raised in the caller's thread)
+            error = raised
+        queue.end(error, is_filled=True)
+
+    device = _current_device()
+    with ThreadPoolExecutor(at_once or n_lanes(cores), "answer", partial(_use_same_device, device)) as pool:
+        reading = threading.Thread(target=fill, args=(pool,), name="read", daemon=True)
+        reading.start()
+        try:
+            while (answered := queue.next_answered()) is not None:
+                yield answered
+        finally:
+            # Also where the caller stops early: threads that wait would keep the pool from ending, and questions whose
+            # answers nobody takes would be asked, and paid for.
+            queue.end()
+            reading.join()
+
+
+def _current_device() -> int | None:
+    """Return the number of this thread's GPU; None if no GPU is in use."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else None
+
+
+def _use_same_device(device: int | None) -> None:
+    """Make this thread use the GPU of the thread that started it."""
+    if device is not None:
+        sys.modules["torch"].cuda.set_device(device)

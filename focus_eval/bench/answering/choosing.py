@@ -1,0 +1,171 @@
+"""Choosers: who chooses the frames of the questions about an open video.
+
+A sampler (`SamplerChooser`), given rows (`GivenRows`, and rows or files that `replay` reads), or nobody: None is the
+wrapper's own sampling.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from loguru import logger
+
+from focus_eval.bench.answering.questions import TaskQuestion
+from focus_eval.core.errors import SelectionMismatch
+from focus_eval.keyframes.pipeline.relevance import Progress
+from focus_eval.keyframes.pipeline.selector import Outcome, QuestionRequest, Selector, choose_on_video
+from focus_eval.keyframes.pipeline.timing import charged_rows
+from focus_eval.keyframes.rows.records import SelectionRow, error_line
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.video.reader import VideoReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameChoice:
+    """The selection of one question, or why there is none.
+
+    Args:
+        row: the selection, or the row that records its error; None if there is no row at all.
+        error: None if the frames of `row` can be shown.
+        infeasible_reason: why the sampler can choose no frame of such a video; "" if it can.
+    """
+
+    row: SelectionRow | None
+    error: str | None = None
+    infeasible_reason: str = ""
+
+
+class Chooser(Protocol):
+    """Chooses the frames of questions; one that fails does not affect the others.
+
+    `selection_id` is a hash over all that can change a selection, `identity` all that is behind it, as JSON values.
+    """
+
+    @property
+    def selection_id(self) -> str: ...
+    @property
+    def identity(self) -> Mapping[str, Any]: ...
+    @property
+    def needs_gpu(self) -> bool: ...
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Any]) -> None:
+        """Called before the first choice with all questions, and the documents of their tasks by split.
+
+        Raises:
+            FocusEvalError: the questions are not those that the chooser can choose for.
+        """
+        ...
+
+    def choose(
+        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, progress: Progress | None = None
+    ) -> list[FrameChoice]:
+        """Return the choice of each question about the open video."""
+        ...
+
+    def failed(self, task_question: TaskQuestion, error: Exception) -> FrameChoice:
+        """Return the choice of a question whose video or document cannot be read."""
+        ...
+
+
+class SamplerChooser:
+    """Chooses with a sampler; questions of one video share its decoded and embedded frames."""
+
+    def __init__(self, selector: Selector) -> None:
+        self.selector = selector
+        self._has_warned = False
+
+    @property
+    def selection_id(self) -> str:
+        """As in `Chooser`."""
+        return self.selector.selection_id
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """As in `Chooser`."""
+        return self.selector.identity
+
+    @property
+    def needs_gpu(self) -> bool:
+        """True if an encoder computes on a GPU."""
+        encoders = (self.selector.encoder, self.selector.scan_encoder)
+        return any(str(encoder.device).startswith("cuda") for encoder in encoders if encoder is not None)
+
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Any]) -> None:
+        """As in `Chooser`; does nothing."""
+
+    def choose(
+        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, progress: Progress | None = None
+    ) -> list[FrameChoice]:
+        """Run the sampler on each question; together, the wall-clock time is divided among their rows."""
+        started = time.perf_counter()
+        requests = [
+            QuestionRequest(selector=self.selector, question=item.question, path=reader.path, bucket_of=item.bucket_of)
+            for item in questions
+        ]
+        outcomes = choose_on_video(reader, requests, progress=progress)
+        rows = [request.row_of(outcome) for request, outcome in zip(requests, outcomes, strict=True)]
+        if len(rows) > 1:
+            # What the threads measure overlaps; charged is the wall clock of all together.
+            rows = charged_rows(rows, time.perf_counter() - started)
+        return [self._choice(row, outcome) for row, outcome in zip(rows, outcomes, strict=True)]
+
+    def failed(self, task_question: TaskQuestion, error: Exception) -> FrameChoice:
+        """As in `Chooser`."""
+        row = self.selector.error_row(task_question.question, error, bucket_of=task_question.bucket_of)
+        return FrameChoice(row=row, error=error_line(error))
+
+    def _choice(self, row: SelectionRow, outcome: Outcome) -> FrameChoice:
+        """Return the choice; warn once if the sampler can choose no frame of such a video."""
+        if outcome.error is not None:
+            return FrameChoice(row=row, error=error_line(outcome.error))
+        if row.keyframes or row.info is None:
+            return FrameChoice(row=row)
+        reason = self.selector.sampler.infeasible_reason(row.info, k=self.selector.k) or ""
+        if reason and not self._has_warned:
+            self._has_warned = True
+            logger.warning(f"questions may end without frames, and so as errors; {row.video}: {reason}")
+        return FrameChoice(row=row, infeasible_reason=reason)
+
+
+class GivenRows:
+    """Chooses what rows say that were made before.
+
+    Args:
+        rows: by question id.
+    """
+
+    needs_gpu = False
+    identity: Mapping[str, Any] = {}
+
+    def __init__(self, rows: Mapping[str, SelectionRow]) -> None:
+        self._rows = rows
+        self.selection_id = next(iter(rows.values())).selection_id if rows else ""
+
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Any]) -> None:
+        """As in `Chooser`; does nothing."""
+
+    def choose(
+        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, progress: Progress | None = None
+    ) -> list[FrameChoice]:
+        """Return the rows of the questions."""
+        return [self._choice(item) for item in questions]
+
+    def failed(self, task_question: TaskQuestion, error: Exception) -> FrameChoice:
+        """As in `Chooser`; a question whose document cannot be read has no row."""
+        if task_question.error is not None:
+            return FrameChoice(row=None, error=task_question.error)
+        choice = self._choice(task_question)
+        return choice if choice.error is not None else replace(choice, error=error_line(error))
+
+    def _choice(self, task_question: TaskQuestion) -> FrameChoice:
+        question = task_question.question
+        row = self._rows.get(question.id)
+        error = None
+        if row is None:
+            error = f"{question.benchmark} {question.id}: no selection among {len(self._rows)} rows"
+        elif row.error is not None:
+            error = f"no selection: {row.error}"
+        return FrameChoice(row=row, error=None if error is None else error_line(SelectionMismatch(error)))

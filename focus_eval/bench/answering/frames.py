@@ -1,0 +1,254 @@
+"""The frames of a question that a model is shown: which they are, how they are read, and how they reach a wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from focus_eval.core.errors import SelectionMismatch
+from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
+from focus_eval.keyframes.rows.records import SelectionRow
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from focus_eval.core.types import FramePolicy
+    from focus_eval.keyframes.video.reader import VideoReader
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedFrames:
+    """Decoded frames of one video, in the requested order.
+
+    Args:
+        info: length and rate of the video.
+        frames: frame indices, `(n,)`.
+        times_seconds: presentation times, `(n,)`.
+        pixels: RGB uint8 `(n, height, width, 3)`.
+    """
+
+    info: VideoInfo
+    frames: IntArray
+    times_seconds: FloatArray
+    pixels: Pixels
+
+    def pick(self, frames: Sequence[int]) -> DecodedFrames:
+        """Return a copy with only `frames`, in that order; `self.frames` must ascend and include them."""
+        at = np.searchsorted(self.frames, frames)
+        return DecodedFrames(self.info, self.frames[at], self.times_seconds[at], self.pixels[at])
+
+
+def read_frames(reader: VideoReader, frames: Iterable[int]) -> DecodedFrames:
+    """Decode the frames of the given indices from an open video.
+
+    Raises:
+        VideoError: a frame that cannot be read.
+    """
+    indices = np.asarray(tuple(frames), dtype=np.int64)
+    return DecodedFrames(reader.info, indices, reader.frame_times(indices), reader.read(indices))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameClock:
+    """The frames' times as most processors take them, which know one rate for a video: `tick / rate` seconds.
+
+    Args:
+        rate: ticks per second.
+        ticks: of each frame.
+        n_ticks: length of the video.
+    """
+
+    rate: float
+    ticks: list[int]
+    n_ticks: int
+
+
+def _note_nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FrameBatch:
+    """The decoded frames of one question, as a wrapper receives them.
+
+    Args:
+        path: the video.
+        frames: frame indices in the order they are shown.
+        times_seconds: their presentation times.
+        fps, n_frames: rate and length of the video.
+        pixels: RGB uint8 `(n, height, width, 3)`.
+        scales: shrink factor per frame, None for full size.
+        fallback: reason why other frames than the chosen ones are shown; None if the chosen ones are.
+        is_black: True for the single black frame shown when no frame is to be seen; its index and time are 0.
+        encoded: an adapter's own form of the pixels, made ahead of time (`FrameAdapter.ready`); None without one.
+        encoded_bytes: memory of `encoded`.
+        patch_size: side of the model's patches in pixels, for a wrapper that resizes by another; None for its own.
+        on_read: called when a wrapper reads the pixels; an answer given before is refused.
+    """
+
+    path: Path
+    frames: tuple[int, ...]
+    times_seconds: tuple[float, ...]
+    fps: float
+    n_frames: int
+    pixels: Pixels
+    scales: tuple[float, ...] | None = None
+    fallback: str | None = None
+    is_black: bool = False
+    encoded: Any = None
+    encoded_bytes: int = 0
+    patch_size: int | None = None
+    on_read: Callable[[], None] = _note_nothing
+
+    @property
+    def frames_of_video(self) -> tuple[int, ...]:
+        """Indices of the shown frames; empty if a black frame is shown."""
+        return () if self.is_black else self.frames
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the pixels and of `encoded`, in bytes."""
+        return self.pixels.nbytes + self.encoded_bytes
+
+    def clock(self) -> FrameClock:
+        """Return the clock by which processors compute the frames' times.
+
+        It is the video's own where its mean rate puts each frame within half a frame of its time. Else, in a file of
+        variable rate, it counts milliseconds.
+        """
+        times = np.asarray(self.times_seconds)
+        if bool(np.all(np.abs(times - np.asarray(self.frames) / self.fps) <= 0.5 / self.fps)):
+            return FrameClock(rate=self.fps, ticks=list(self.frames), n_ticks=self.n_frames)
+        ticks = [round(milliseconds) for milliseconds in (1000 * times).tolist()]
+        return FrameClock(rate=1000.0, ticks=ticks, n_ticks=max(round(1000 * self.n_frames / self.fps), ticks[-1] + 1))
+
+    def take(self) -> Pixels:
+        """Return the pixels and note that they were read."""
+        # The only way to the pixels, so that an answer given without them is found out.
+        self.on_read()
+        return self.pixels
+
+    def take_encoded(self) -> Any:
+        """Return the adapter's form of the pixels and note that they were read."""
+        self.on_read()
+        return self.encoded
+
+    def with_encoded(self, encoded: Any, *, n_bytes: int) -> FrameBatch:
+        """Return these frames as `encoded`, an adapter's form of the pixels of `n_bytes` bytes, without the pixels."""
+        no_pixels = np.empty((0, *self.pixels.shape[1:]), dtype=np.uint8)
+        return replace(self, encoded=encoded, encoded_bytes=n_bytes, pixels=no_pixels)
+
+    def images(self) -> list[Image.Image]:
+        """Return the frames as RGB images, each shrunk by its scale (Lanczos), and note that they were read."""
+        from PIL import Image
+
+        images = [Image.fromarray(frame) for frame in self.take()]
+        if self.scales is None:
+            return images
+        # PIL refuses an image without pixels.
+        sizes = [
+            (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
+            for image, scale in zip(images, self.scales, strict=True)
+        ]
+        return [image.resize(size, Image.Resampling.LANCZOS) for image, size in zip(images, sizes, strict=True)]
+
+
+# A str, because the wrappers check `isinstance(visual, str)`, look at its suffix and open it to learn its length: an
+# object of our own would take another branch in each of them.
+class PathWithFrames(str):
+    """A video's path that also carries the frames to show, as `frame_batch`. It exists and opens like any path."""
+
+    __slots__ = ("frame_batch",)
+
+    frame_batch: FrameBatch
+
+    def __new__(cls, frame_batch: FrameBatch) -> PathWithFrames:
+        """Return the path of `frame_batch`'s video that carries it."""
+        path = super().__new__(cls, str(frame_batch.path))
+        path.frame_batch = frame_batch
+        return path
+
+    # A wrapper may copy what it is given; the frames are shared, never copied.
+    def __copy__(self) -> PathWithFrames:
+        """Return the path itself: a copy would lose the record that its frames were taken."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PathWithFrames:
+        """Return the path itself: a copy would lose the record that its frames were taken."""
+        return self
+
+
+def make_frame_batch(row: SelectionRow, path: Path, decoded: DecodedFrames, *, frame_policy: FramePolicy) -> FrameBatch:
+    """Return the frames shown for the selection `row`; a floor row gets one black frame.
+
+    Args:
+        decoded: the decoded `frames_to_decode(row, frame_policy)`.
+    """
+    is_floor = row.role == "floor"
+    frames, fallback = frames_to_decode(row, frame_policy)
+    return FrameBatch(
+        path=path,
+        frames=frames,
+        times_seconds=(0.0,) if is_floor else tuple(float(time) for time in decoded.times_seconds),
+        fps=decoded.info.fps,
+        n_frames=decoded.info.n_frames,
+        # The floor answers from the question alone; a black frame keeps the prompt's form, for no model takes a video
+        # of none.
+        pixels=np.zeros_like(decoded.pixels) if is_floor else decoded.pixels,
+        # Scales belong to the chosen frames; others are fed at full size.
+        scales=tuple(row.scales) if row.scales is not None and fallback is None else None,
+        fallback=fallback,
+        is_black=is_floor,
+    )
+
+
+def frames_to_decode(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
+    """Return the frame indices to decode for `row`, and why they are not the chosen ones (None if they are).
+
+    A floor row decodes frame 0, which gives the black frame its size.
+    """
+    if row.role == "floor":
+        return (0,), "no frame chosen: one black frame shown"
+    return frames_to_feed(row, frame_policy)
+
+
+def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
+    """Return the frame indices fed for `row`, and why they are not the chosen ones (None if they are).
+
+    "exact" feeds the keyframes and nothing else. "aks" follows the AKS evaluation code: a selection of fewer than k
+    frames is replaced by `linspace(0, n_frames - 1, k)`, and its uniform baseline gets one frame per second, or that
+    linspace if these are more than k.
+    """
+    keyframes = tuple(row.keyframes or ())
+    if frame_policy == "exact":
+        return keyframes, None
+    if row.sampler in ("uniform", "uniform_1fps"):
+        # As the AKS code has it: the baseline is 1 fps until that is more than k.
+        video = _known_info(row)
+        every_second = tuple(range(0, video.n_frames, max(1, round(video.fps))))
+        if len(every_second) <= row.k:
+            return every_second, f"aks frame policy: one frame per second, {len(every_second)} of {row.k}"
+        uniform_frames = _linspace(row)
+        return (
+            uniform_frames,
+            None if uniform_frames == keyframes else "aks frame policy: linspace in place of the baseline's own frames",
+        )
+    if len(keyframes) < row.k:
+        return _linspace(row), f"aks frame policy: {len(keyframes)} of {row.k} chosen, uniform frames fed"
+    return keyframes, None
+
+
+def _linspace(row: SelectionRow) -> tuple[int, ...]:
+    """Return K evenly spaced frames, from the first to the last, rounded down; a short video repeats some."""
+    return tuple(np.linspace(0, _known_info(row).n_frames - 1, row.k, dtype=int).tolist())
+
+
+def _known_info(row: SelectionRow) -> VideoInfo:
+    """Return length and rate of the row's video; raise SelectionMismatch if they are unknown."""
+    if row.info is None:
+        raise SelectionMismatch(f"{row.video}: length and rate are not known, which frame_policy=aks needs")
+    return row.info

@@ -1,0 +1,86 @@
+"""Copies of a model's processors, for threads that prepare the inputs of several batches at once.
+
+Why they stay: `ahead` has the figures. A processor resizes a question's frames for as long as a large GPU takes to
+answer it, so one thread that did both would leave the GPU idle for half of the time.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from focus_eval.bench.answering.ahead import Place
+
+
+class OwnProcessors:
+    """Copies of a model's processors and tokenizers, one set for each thread that prepares.
+
+    A tokenizer of the package `tokenizers` refuses a change of its padding while another thread encodes.
+    """
+
+    def __init__(self) -> None:
+        self._spare: SimpleQueue[tuple[dict[str, Any], dict[str, Any]]] = SimpleQueue()
+
+    @contextmanager
+    def of(self, model: Any, place: Place) -> Iterator[dict[str, Any]]:
+        """Yield copies of the processors and tokenizers of `model`, by attribute name.
+
+        Processors, but not tokenizers, move their inputs to the device only when `place` is near the model.
+        """
+        from transformers import BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin
+
+        kinds = (BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin)
+        originals = {name: value for name, value in vars(model).items() if isinstance(value, kinds)}
+        copies = self._copies(originals)
+        try:
+            # Of a tokenizer the ids are all there is, and wrappers set its fields.
+            yield {
+                name: value if isinstance(value, PreTrainedTokenizerBase) else NearbyInputs(value, place)
+                for name, value in copies.items()
+            }
+        finally:
+            self._spare.put((originals, copies))
+
+    def _copies(self, originals: dict[str, Any]) -> dict[str, Any]:
+        """Return a spare set of copies of `originals`, or a new one if none is spare or the originals changed."""
+        try:
+            of, copies = self._spare.get_nowait()
+        except Empty:
+            of, copies = {}, {}
+        # Another processor may have been put into the model since.
+        if of.keys() == originals.keys() and all(of[name] is originals[name] for name in of):
+            return copies
+        # In one call, so that a processor and its tokenizer stay a pair.
+        return copy.deepcopy(originals)
+
+
+class NearbyInputs:
+    """Wraps a processor whose outputs move to the device only when their place is near; other attributes are its own.
+
+    The device then holds the inputs of two batches, not those of all threads.
+    """
+
+    def __init__(self, processor: Any, place: Place) -> None:
+        self._processor = processor
+        self._place = place
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the processor's attribute."""
+        return getattr(self._processor, name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Return the processor's inputs; their `to` waits until the place is near."""
+        inputs = self._processor(*args, **options)
+        move = getattr(inputs, "to", None)
+        if move is not None:
+
+            def to(*targets: Any, **to_options: Any) -> Any:
+                """Move the inputs to the device once the place is near."""
+                self._place.wait_until_near()
+                return move(*targets, **to_options)
+
+            inputs.to = to
+        return inputs

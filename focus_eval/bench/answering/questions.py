@@ -1,0 +1,319 @@
+"""The three things that carry a question through a run, and lmms-eval's requests as questions.
+
+`TaskQuestion` is what is asked, `FramedQuestion` adds the frames to show, `ModelReply` is what the model said.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from focus_eval.bench.answering.frames import FrameBatch
+from focus_eval.bench.benchmarks.question import Benchmark, LengthEdges
+from focus_eval.core.errors import InvalidInput, UnknownName, VideoError
+from focus_eval.core.types import Question, local_path
+from focus_eval.keyframes.rows.records import SelectionRow, error_line
+
+Document = Mapping[str, Any]
+# What tasks that no benchmark describes call the question, in the order in which they are looked for.
+QUESTION_FIELDS = ("question", "Question", "query", "prompt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestParts:
+    """The arguments of a request by name; simple and chat requests order them differently.
+
+    `look` is the task's `doc_to_visual` (simple) or `doc_to_messages` (chat).
+    """
+
+    context: str
+    generation: dict[str, Any]
+    look: Callable[..., Any]
+    doc_id: int
+    task: str
+    split: str
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """(task, split, doc_id), which identify the document."""
+        return (self.task, self.split, self.doc_id)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskQuestion:
+    """A question as a task of lmms-eval asks it.
+
+    Args:
+        request: lmms-eval's own request, never changed.
+        parts: its arguments by name.
+        question: read from the document.
+        path: the video file; None if the document has none.
+        benchmark: benchmark of the task; None if no benchmark describes it.
+        document: the task's document; empty if it could not be read.
+        messages: chat messages of the document; None for a simple request.
+        error: why it cannot be asked, in one line; None if it can.
+    """
+
+    request: Any
+    parts: RequestParts
+    question: Question
+    path: Path | None = None
+    benchmark: Benchmark | None = None
+    document: Document = field(default_factory=dict)
+    messages: list[dict[str, Any]] | None = None
+    error: str | None = None
+
+    @property
+    def is_padding(self) -> bool:
+        """True for a copy of a request that only gives all ranks equally many calls; it gets no row."""
+        # lmms-eval's own mark on the copies that fill a rank up.
+        return bool((self.request.metadata or {}).get("__padding_only__"))
+
+    def bucket_of(self, seconds: float) -> str:
+        """Return the length bucket of a video of `seconds`, by the benchmark's edges, else the default edges."""
+        return self.benchmark.bucket(seconds) if self.benchmark else LengthEdges().bucket(seconds)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FramedQuestion:
+    """A question with the frames to show, or with the reason why there are none.
+
+    Args:
+        task_question: the question.
+        row: its selection; None for the wrapper's own sampling, or if there is none.
+        frame_batch: decoded frames; None for the wrapper's own sampling, or after an error.
+        error: why it cannot be asked, in one line; None if it can.
+        decode_seconds: its share of the time of reading frames.
+    """
+
+    task_question: TaskQuestion
+    row: SelectionRow | None = None
+    frame_batch: FrameBatch | None = None
+    error: str | None = None
+    decode_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReply:
+    """A model's reply to a question, or the error in its place.
+
+    Args:
+        output: the wrapper's answer.
+        error: why there is no answer, in one line; None without an error.
+        fed_frames: indices of the frames fed to the model.
+        fallback: reason why other frames than the chosen ones were fed; None if the chosen ones were.
+        prompt_end: the last few tokens of the prompt as text, without blanks at its end; "" if unknown.
+        prompt_record: what the model was sent (`tracing.prompt_record`); None if it was not asked for.
+        n_reached: number of frames that reached the model; None if its inputs do not tell.
+        seconds: time by stage, such as "decode" and "generate".
+        tokens: token counts, see `GenerateTrace.tokens`.
+    """
+
+    output: Any = None
+    error: str | None = None
+    fed_frames: tuple[int, ...] = ()
+    fallback: str | None = None
+    prompt_end: str = ""
+    prompt_record: Mapping[str, Any] | None = None
+    n_reached: int | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+
+def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
+    """Return the arguments of `request` by name."""
+    if is_simple:
+        context, generation, look, doc_id, task, split = request.args
+    else:
+        context, look, generation, doc_id, task, split = request.args
+    return RequestParts(context=context, generation=generation, look=look, doc_id=doc_id, task=task, split=split)
+
+
+def read_request(
+    request: Any,
+    documents: Mapping[str, Any],
+    *,
+    is_simple: bool,
+    benchmark: Benchmark | None = None,
+    benchmark_name: str = "",
+) -> TaskQuestion:
+    """Return the question of `request`; an unusable document or video is recorded in it, never raised.
+
+    Args:
+        documents: documents by task, split and number.
+        benchmark: whose questions the documents are; None for that of `benchmark_name`.
+        benchmark_name: name or YAML file of the task's benchmark; "" finds it by the task's name.
+    """
+    parts = request_parts(request, is_simple=is_simple)
+    benchmark = benchmark or _benchmark(parts.task, benchmark_name)
+    # Stands in until the document is read: a document that cannot be read still gets a row.
+    task_question = TaskQuestion(
+        request=request,
+        parts=parts,
+        question=Question(
+            benchmark=benchmark.name if benchmark else parts.task,
+            id=f"document {parts.doc_id}",
+            query=parts.context.strip() or "(no text)",
+            options=(),
+            video="(none)",
+            answer=None,
+        ),
+        benchmark=benchmark,
+    )
+    try:
+        document = documents[parts.task][parts.split][parts.doc_id]
+        task_question = replace(task_question, document=document)
+        if benchmark is not None:
+            # Before the video is looked up: a row about a missing file then names the real question.
+            task_question = replace(task_question, question=benchmark.question(document))
+        path, messages = _load_media(parts, document, is_simple=is_simple)
+        if benchmark is None:
+            task_question = replace(task_question, question=_question_of_unknown_task(parts, document, path))
+        return replace(task_question, path=path, messages=messages)
+    except Exception as error:  # noqa: BLE001 (recorded: one document never ends a run)
+        return replace(task_question, error=error_line(error))
+
+
+def prompt_of(task_question: TaskQuestion, frame_batch: FrameBatch | None) -> str:
+    """Return the text of a request, made after its frames are known; the task's own text does not depend on them.
+
+    Args:
+        frame_batch: the frames that the model is shown; None for the wrapper's own sampling.
+    """
+    return task_question.parts.context
+
+
+def rewrite_request(framed: FramedQuestion, *, is_simple: bool) -> Any:
+    """Return a copy of the request that takes its visuals or messages from a `ViewDocument`.
+
+    Several wrappers use the first request's function for a whole batch, so the visuals come from the document (the
+    view of the model maps (task, split, doc_id) to its `ViewDocument`), never from a closure over one request. Some
+    wrappers change the generation arguments in place, so these are copied.
+    """
+    parts, new = framed.task_question.parts, copy.copy(framed.task_question.request)
+    generation, text = copy.deepcopy(parts.generation), prompt_of(framed.task_question, framed.frame_batch)
+    if is_simple:
+        new.arguments = (text, generation, _visuals, parts.doc_id, parts.task, parts.split)
+    else:
+        new.arguments = (text, _messages, generation, parts.doc_id, parts.task, parts.split)
+    # A shallow copy shares these lists with lmms-eval's own request, to which the wrapper appends.
+    new.resps, new.token_counts = [], []
+    return new
+
+
+@dataclass(frozen=True)
+class ViewDocument:
+    """A document for the view of a model: the visuals of one question, or its messages."""
+
+    visuals: Any = None
+    messages: Any = None
+
+
+def _visuals(document: ViewDocument) -> Any:
+    """Return the visuals of a view's document; takes the place of the task's `doc_to_visual`."""
+    return document.visuals
+
+
+def _messages(document: ViewDocument) -> Any:
+    """Return a copy of the messages of a view's document; takes the place of the task's `doc_to_messages`."""
+    return copy.deepcopy(document.messages)  # some wrappers put a system message into the list
+
+
+def _load_media(
+    parts: RequestParts, document: Document, *, is_simple: bool
+) -> tuple[Path | None, list[dict[str, Any]] | None]:
+    """Return the video path of `document`, and its chat messages (None for a simple request)."""
+    try:
+        media = parts.look(document)
+    except SystemExit as error:  # lmms-eval's tasks end the process where a file is missing
+        raise VideoError(str(error)) from error
+    if is_simple:
+        visuals = media if isinstance(media, list) else [media]
+        return _single_video_path(visuals, parts), None
+    videos = [part["url"] for message in media for part in message["content"] if part["type"] == "video"]
+    return _single_video_path(videos, parts), media
+
+
+def _single_video_path(visuals: list[Any], parts: RequestParts) -> Path | None:
+    """Return the path of the one video among a document's visuals; raise InvalidInput for anything else."""
+    videos = [visual for visual in visuals if isinstance(visual, str)]
+    # k frames of one video is what a selection means; two videos, or an image, have none.
+    if len(videos) != 1 or len(visuals) != 1:
+        use = "use a task that gives it"
+        if parts.task.endswith("_i"):  # LongVideoBench's pictures; its videos are beside them
+            use = f"use {parts.task.removesuffix('_i')}_v, which gives it"
+        raise InvalidInput(
+            f"{parts.task}, document {parts.doc_id}: expected one video, found {len(videos)} videos and "
+            f"{len(visuals) - len(videos)} pictures; frames are chosen from one video: {use}"
+        )
+    return local_path(videos[0])
+
+
+def _question_of_unknown_task(parts: RequestParts, document: Document, path: Path | None) -> Question:
+    """Return the question of a task that no benchmark describes.
+
+    The query is the first text among the document's `QUESTION_FIELDS`; without one, the whole prompt, instructions
+    included.
+    """
+    fields = (document.get(name) for name in QUESTION_FIELDS)
+    query = next((text for text in fields if isinstance(text, str) and text.strip()), parts.context)
+    # Below `$HF_HOME`, where lmms-eval keeps videos, so that rows of two machines name one video.
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    video = str(path.relative_to(home)) if path is not None and path.is_relative_to(home) else str(path)
+    return Question(benchmark=parts.task, id=str(parts.doc_id), query=query, options=(), video=video, answer=None)
+
+
+@cache
+def _benchmark(task: str, name: str = "") -> Benchmark | None:
+    """Return the benchmark called `name`, or that of the task if it is ""; None for an unknown task. Cached."""
+    from focus_eval.bench.benchmarks.registry import benchmark_of_task, make_benchmark
+
+    if name:
+        return make_benchmark(name)
+    try:
+        return benchmark_of_task(task)
+    except UnknownName:
+        return None
+
+
+def form_batches(model: Any, queue: list[TaskQuestion]) -> list[list[TaskQuestion]]:
+    """Return `queue` in the batches, and the order, of the stock wrapper.
+
+    Equal batches have equal padding, which makes answers comparable with a stock run. One question at a time needs no
+    order, and keeps that of the documents: neighbours often share a video. Only questions of one task and split go
+    together: the wrappers look a whole batch up in the first question's task.
+    """
+    size = int(model.batch_size)
+    if size == 1:
+        return [[task_question] for task_question in queue]
+    # The wrappers' own class: rules written again here could drift from theirs.
+    from lmms_eval.utils import Collator
+
+    by_task: dict[tuple[str, str], list[tuple[TaskQuestion]]] = {}
+    for task_question in queue:
+        by_task.setdefault((task_question.parts.task, task_question.parts.split), []).append((task_question,))
+    batches: list[list[TaskQuestion]] = []
+    for entries in by_task.values():
+        collator = Collator(
+            entries,
+            lambda entry: sort_key(model, entry[0]),
+            group_fn=lambda entry: entry[0].parts.generation,
+            grouping=True,
+        )
+        batches += [[entry[0] for entry in batch] for batch in collator.get_batched(n=size, batch_fn=None)]
+    return batches
+
+
+def sort_key(model: Any, task_question: TaskQuestion) -> Any:
+    """Return the stock wrapper's key for sorting `task_question`: by text, the longest first in simple wrappers."""
+    context = task_question.parts.context
+    if not model.is_simple:
+        return context
+    # The stock order is by length in the wrapper's own tokens; some wrappers have no `tok_encode`.
+    encode = getattr(model, "tok_encode", None) or model.tokenizer.encode
+    return (-len(encode(context)), context)

@@ -1,0 +1,76 @@
+"""Answers the questions of cells with one model: chosen and read in a stream, asked ahead, written as they come.
+
+for written in answer(session, [CellQuestions(cell=cell, chooser=chooser, questions=questions)]):
+    print(written.row.answer)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+
+from focus_eval.bench.answering.ahead import AnsweredBatch, AnswerQueue, Batch, Place, answer_ahead, own_cores
+from focus_eval.bench.answering.questions import ModelReply, TaskQuestion
+from focus_eval.bench.answering.session import WrapperSession
+from focus_eval.bench.answering.stream import CellQuestions, FrameStream, OpenVideo
+from focus_eval.keyframes.rows.records import AnswerRow
+from focus_eval.keyframes.video import open_video as open_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenAnswer:
+    """An answered or failed question, its reply, and its row; None for a copy that only keeps ranks in step."""
+
+    task_question: TaskQuestion
+    reply: ModelReply
+    row: AnswerRow | None
+
+
+def answer(
+    session: WrapperSession,
+    work: Sequence[CellQuestions],
+    *,
+    open_video: OpenVideo = open_file,
+    cores: int | None = None,
+) -> Generator[WrittenAnswer, None, None]:
+    """Yield each question of `work` once its row is written; a question that fails does not affect the others.
+
+    Args:
+        open_video: opens a video for exact reading.
+        cores: number of CPU cores for preparing frames; None for all of this process.
+
+    Raises:
+        RunError: a failure of the device, of the service or of the disk. What was answered is written.
+    """
+
+    def read(queue: AnswerQueue) -> Iterator[Batch]:
+        return FrameStream(session, open_video, queue).batches(work)
+
+    answered_batches = answer_ahead(
+        read,
+        partial(_ask, session),
+        at_once=session.model.questions_at_once,
+        cores=cores or own_cores(),
+        max_bytes=session.max_bytes,
+    )
+    # Closed here, whatever ends the loop: else its threads would go on asking while an interrupt is on its way up.
+    with closing(answered_batches):
+        for cell, answered in answered_batches:
+            # A row as soon as its batch is done: a killed run loses only what is under way.
+            for framed, reply in answered:
+                is_written = not framed.task_question.is_padding
+                row = cell.write_answer(framed, reply) if is_written else None
+                yield WrittenAnswer(task_question=framed.task_question, reply=reply, row=row)
+
+
+def _ask(session: WrapperSession, batch: Batch, place: Place) -> AnsweredBatch:
+    """Return the questions of a batch, without their pixels, and the replies."""
+    questions = [session.make_ready(framed) for framed in batch.questions]
+    # An adapter may have made the frames smaller: there may be room for others.
+    byte_counts = {id(framed.frame_batch): framed.frame_batch.held_bytes for framed in questions if framed.frame_batch}
+    place.shrink(min(batch.n_bytes, sum(byte_counts.values())))
+    replies = session.ask(questions, place, wants_prompt=batch.cell.wants_prompt)
+    # The pixels of a finished question are the largest thing in memory.
+    return [(replace(framed, frame_batch=None), reply) for framed, reply in zip(questions, replies, strict=True)]

@@ -1,0 +1,269 @@
+"""A session with a loaded model: batches of questions with their frames in, replies out.
+
+    session = WrapperSession(model)
+    replies = session.ask(framed_questions)
+
+The model is a wrapper of lmms-eval behind `lmms.adapter.FrameAdapter`; `Wrapper` says what is used of it. A session
+knows no sampler: whoever asks has the frames.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from traceback import clear_frames
+from typing import Any, ClassVar, Protocol
+
+from focus_eval.bench.answering.ahead import Place
+from focus_eval.bench.answering.frames import FrameBatch
+from focus_eval.bench.answering.processors import OwnProcessors
+from focus_eval.bench.answering.questions import FramedQuestion, ModelReply, ViewDocument, rewrite_request
+from focus_eval.bench.answering.tracing import GenerateTrace, end_of_prompt, prompt_record
+from focus_eval.core.errors import AnswerError, InvalidInput, RunError, is_device_failure
+from focus_eval.keyframes.rows.records import error_line
+
+
+class Wrapper(Protocol):
+    """What a session uses of a wrapper; `lmms.adapter.FrameAdapter` describes each."""
+
+    model_id: ClassVar[str]
+    is_simple: ClassVar[bool]
+    takes_mixed_sizes: ClassVar[bool]
+    prepares_ahead: ClassVar[bool]
+    task_dict: dict[str, Any]
+    batch_size: Any  # a number, or a text of one
+
+    @property
+    def frames_merged(self) -> int: ...
+    @property
+    def questions_at_once(self) -> int | None: ...
+    def ready(self, frame_batch: FrameBatch) -> FrameBatch: ...
+    def visuals(self, frame_batch: FrameBatch) -> Any: ...
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]: ...
+    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None: ...
+    def wrapper_generate(self, requests: Sequence[Any]) -> list[Any]: ...
+    def close(self) -> None: ...
+
+
+class WrapperSession:
+    """One loaded wrapper that answers batches, each in one call; a question that fails does not affect the others.
+
+    Args:
+        model: the wrapper.
+        max_frames: most frames per question that it was loaded for.
+        decode_gigabytes: memory for the frames of all batches in work.
+
+    Attributes:
+        device: held by whoever computes on the model's device: the model, or an encoder on the same GPU.
+    """
+
+    def __init__(self, model: Wrapper, *, max_frames: int, decode_gigabytes: float) -> None:
+        self.model = model
+        self.max_frames = max_frames
+        self.max_bytes = decode_gigabytes * 1e9
+        self.device = threading.Lock()
+        self._processors = OwnProcessors()
+
+    @property
+    def answers_one_by_one(self) -> bool:
+        """True if each call has one question, so that questions may be asked video by video."""
+        return self.model.questions_at_once is not None or int(self.model.batch_size) == 1
+
+    def close(self) -> None:
+        """Release the model."""
+        self.model.close()
+
+    def check_frames(self, frames: int) -> None:
+        """Raise InvalidInput if `frames` is more than the model was loaded for."""
+        if frames > self.max_frames:
+            name = self.model.model_id
+            raise InvalidInput(f"{frames} frames asked, {name} was loaded for at most {self.max_frames}")
+
+    def make_ready(self, framed: FramedQuestion) -> FramedQuestion:
+        """Return the question with its frames in the wrapper's own form, which may take less memory."""
+        if framed.frame_batch is None:
+            return framed
+        try:
+            return replace(framed, frame_batch=self.model.ready(framed.frame_batch))
+        except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
+            return replace(framed, frame_batch=None, error=error_line(error))
+
+    def ask(
+        self, batch: Sequence[FramedQuestion], place: Place | None = None, *, wants_prompt: bool = False
+    ) -> list[ModelReply]:
+        """Return the reply to each question. If the batch fails, its questions are asked one by one.
+
+        Args:
+            batch: questions of one task.
+            place: of the batch in the order of batches; None asks at once.
+            wants_prompt: the first reply gets a record of what the model was sent.
+
+        Raises:
+            RunError: the device or the service failed.
+        """
+        askable = [framed for framed in batch if framed.error is None]
+        replies = {
+            id(framed): ModelReply(error=framed.error, seconds=_decoding(framed)) for framed in batch if framed.error
+        }
+        if askable:
+            answered = self._ask_together(askable, place, wants_prompt=wants_prompt)
+            replies |= {id(framed): reply for framed, reply in zip(askable, answered, strict=True)}
+        return [replies[id(framed)] for framed in batch]
+
+    def _ask_together(
+        self, batch: Sequence[FramedQuestion], place: Place | None, *, wants_prompt: bool
+    ) -> list[ModelReply]:
+        model = self.model
+        # A service takes many questions at once, each as soon as it is there.
+        place = place if model.questions_at_once is None else None
+        trace = GenerateTrace(wants_prompt_record=wants_prompt, place=place)
+        costs = [ModelReply() for _ in batch]
+        try:
+            return self._generate(batch, trace, costs)
+        except RunError:
+            raise
+        except Exception as error:
+            # The next question would fail likewise: ended here, the run leaves these questions to be asked again.
+            if is_device_failure(error):
+                line = str(error).strip().splitlines()[0]
+                raise RunError(f"{model.model_id}: {line}; run again, finished answers are kept") from error
+            # The traceback holds what the failed call put on the device; the questions alone may need that memory.
+            clear_frames(error.__traceback__)
+            if len(batch) == 1:
+                return [replace(costs[0], error=error_line(error))]
+        # Slower, but only the question at fault is lost.
+        return [self._ask_together([framed], place, wants_prompt=wants_prompt)[0] for framed in batch]
+
+    def _generate(
+        self, batch: Sequence[FramedQuestion], trace: GenerateTrace, costs: list[ModelReply]
+    ) -> list[ModelReply]:
+        """Return the wrapper's replies to a batch; `costs` gets their costs in place, also after a failure.
+
+        Raises the model's error, also one that the wrapper caught, and AnswerError if the model was not called or did
+        not get the frames.
+        """
+        model, place = self.model, trace.place
+        read_by = [bool(framed.frame_batch is None) for framed in batch]
+        shown_questions = [
+            # Each notes whether the wrapper reads its frames.
+            replace(framed, frame_batch=replace(frame_batch, on_read=partial(read_by.__setitem__, at, True)))
+            if (frame_batch := framed.frame_batch) is not None
+            else framed
+            for at, framed in enumerate(batch)
+        ]
+        # This thread's copies of the processors; none if no batch is prepared ahead.
+        own_processors: AbstractContextManager[dict[str, Any]] = nullcontext({})
+        if place is not None and model.prepares_ahead:
+            own_processors = self._processors.of(model, place)
+        with own_processors as processors:
+            started, waited = time.perf_counter(), place.waited_seconds if place else 0.0
+            try:
+                if not model.prepares_ahead:
+                    trace.take_model()
+                view = self._view(shown_questions, trace, processors)
+                outputs = view.wrapper_generate(
+                    [rewrite_request(framed, is_simple=model.is_simple) for framed in shown_questions]
+                )
+            finally:
+                waited = (place.waited_seconds if place else 0.0) - waited
+                # Also after a failure: the row says what the attempt took.
+                costs[:] = _costs(batch, trace, time.perf_counter() - started - waited)
+        if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
+            raise trace.error
+        # A cache of the wrapper, or an early return: an answer that nobody generated is not recorded as one.
+        if trace.n_calls == 0:
+            raise AnswerError("the wrapper answered without calling its model")
+        if len(outputs) != len(batch):
+            raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(batch)} questions")
+        for framed, reply, was_read in zip(batch, costs, read_by, strict=True):
+            self._check_frames_reached(framed, reply.n_reached, was_read=was_read)
+        prompt_end = end_of_prompt(view, trace)
+        replies = [
+            replace(reply, output=output, prompt_end=prompt_end) for reply, output in zip(costs, outputs, strict=True)
+        ]
+        if trace.sent:
+            record = prompt_record(view, batch[0].task_question.question.id, trace.sent, replies[0].tokens)
+            replies[0] = replace(replies[0], prompt_record=record)
+        return replies
+
+    def _check_frames_reached(self, framed: FramedQuestion, n_reached: int | None, *, was_read: bool) -> None:
+        """Raise AnswerError if the model did not get the chosen frames, all of them and no others."""
+        frame_batch, path = framed.frame_batch, framed.task_question.path
+        if frame_batch is None:
+            # Of the wrapper's own sampling any number of frames is right, except none.
+            if n_reached == 0:
+                raise AnswerError(f"{path}: the wrapper's own sampling showed the model no frame")
+            return
+        if not was_read:
+            raise AnswerError(f"{path}: the wrapper did not read the chosen frames; does it support this file?")
+        if frame_batch.scales is not None or n_reached is None:
+            return
+        # Qwen-VL merges frames in pairs and repeats the last of an odd number.
+        n_fed, merged = len(frame_batch.frames), self.model.frames_merged
+        if n_reached != -(-n_fed // merged) * merged:
+            raise AnswerError(f"{path}: {n_fed} frames were fed, but {n_reached} reached the model")
+
+    def _view(self, batch: Sequence[FramedQuestion], trace: GenerateTrace, processors: Mapping[str, Any]) -> Any:
+        """Return a shallow copy of the wrapper that knows only this batch's documents and records calls in `trace`.
+
+        Args:
+            processors: this thread's copies of processors, by attribute name; they replace the wrapper's.
+        """
+        # Shallow: the weights are shared, while documents, model and progress bar are this batch's own. Wrappers look
+        # their documents up in `self.task_dict`, so the frames come to them from there.
+        view: Any = copy.copy(self.model)
+        vars(view).update(processors)
+        view._rank = -1  # silences the wrapper's own progress bar, which would start again with every batch
+        view.task_dict = {}
+        for framed in batch:
+            task, split, doc_id = framed.task_question.parts.key
+            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._view_document(framed)
+        self.model.trace_model(view, batch, trace)
+        return view
+
+    def _view_document(self, framed: FramedQuestion) -> ViewDocument:
+        """Return the document that gives the wrapper this question's frames; the video itself if none were chosen."""
+        task_question, frame_batch = framed.task_question, framed.frame_batch
+        if frame_batch is None:
+            return ViewDocument(visuals=[str(task_question.path)], messages=task_question.messages)
+        if self.model.is_simple:
+            return ViewDocument(visuals=self.model.visuals(frame_batch))
+        messages = []
+        for message in task_question.messages or []:
+            parts: list[dict[str, Any]] = []
+            for part in message["content"]:
+                parts += self.model.video_parts(frame_batch) if part["type"] == "video" else [part]
+            messages.append({**message, "content": parts})
+        return ViewDocument(messages=messages)
+
+
+def _decoding(framed: FramedQuestion) -> dict[str, float]:
+    return {"decode": framed.decode_seconds} if framed.decode_seconds else {}
+
+
+def _costs(batch: Sequence[FramedQuestion], trace: GenerateTrace, seconds: float) -> list[ModelReply]:
+    """Return frames, tokens and an equal part of the batch's seconds of each question, as replies without output."""
+    replies = []
+    for at, framed in enumerate(batch):
+        stages = _decoding(framed)
+        stages["generate"] = trace.generate_seconds / len(batch)
+        # What the wrapper does around `generate`: prompt, processor, decoding of tokens.
+        stages["preprocess"] = (seconds - trace.generate_seconds) / len(batch)
+        if trace.place is not None:
+            stages["idle"] = trace.place.idle_seconds / len(batch)
+        frame_batch = framed.frame_batch
+        replies.append(
+            ModelReply(
+                fed_frames=frame_batch.frames_of_video if frame_batch else (),
+                fallback=frame_batch.fallback if frame_batch else None,
+                n_reached=trace.frames[at] if trace.frames and at < len(trace.frames) else None,
+                tokens=trace.tokens[at] if at < len(trace.tokens) else {},
+                seconds=stages,
+            )
+        )
+    return replies
