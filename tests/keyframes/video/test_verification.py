@@ -187,7 +187,7 @@ def test_signs_of_damage_that_ffmpeg_passes_over_are_reported_and_refuse_nothing
     verdict = verify_folder(tmp_path)["clip.webm"]
     assert verdict.is_whole
     assert verdict.notes[0] == "1 of 30 packets hold 64 zeros in a row, as blanked sectors do"
-    assert "pictures otherwise than FFmpeg" in verdict.notes[1]
+    assert "libvpx refuses, or decodes otherwise," in verdict.notes[1]
     with open_video(path) as video:
         assert video.read(range(30)).shape[0] == 30
     assert verify_folder(tmp_path)["clip.webm"] == verdict  # as it was kept
