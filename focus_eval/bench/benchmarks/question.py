@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from focus_eval.bench.benchmarks.group_scores import GroupScore
+from focus_eval.bench.benchmarks.subtitles import SubtitleFacts
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import lines_of, read_json_object
 from focus_eval.core.types import Question
@@ -78,6 +79,7 @@ class BenchmarkFacts:
         evidence_file: second file that holds the evidence, if the documents do not.
         lmms_eval_parsing: the task whose rule reads answers under `answer_parsing=lmms_eval`: "longvideobench",
             "vsibench", or "letters" (the first letter); "" if the task itself then scores them.
+        subtitles: how its prompts hold subtitles; None if it has none.
     """
 
     questions: int | None = None
@@ -87,6 +89,7 @@ class BenchmarkFacts:
     types_with_parts: tuple[str, ...] = ()
     evidence_file: str = ""
     lmms_eval_parsing: str = ""
+    subtitles: SubtitleFacts | None = None
 
     def __post_init__(self) -> None:
         """Raise UnknownName for an unknown `lmms_eval_parsing`."""

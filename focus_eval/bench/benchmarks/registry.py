@@ -26,6 +26,7 @@ from focus_eval.bench.benchmarks.question import (
     LengthEdges,
     documents_in,
 )
+from focus_eval.bench.benchmarks.subtitles import SubtitleFacts
 from focus_eval.core.errors import InvalidInput, PluginError, unknown_name
 from focus_eval.core.options import make
 from focus_eval.core.plugins import Registry, yaml_files
@@ -159,6 +160,9 @@ def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> Benchm
         changed_facts["types_with_parts"] = tuple(map(str, changed_facts["types_with_parts"]))
     if isinstance(changed_facts.get("group_score"), Mapping):
         changed_facts["group_score"] = make("group_score", GroupScore, changed_facts["group_score"])
+    if isinstance(changed_facts.get("subtitles"), Mapping):
+        tasks = tuple(map(str, changed_facts["subtitles"].get("tasks") or ()))
+        changed_facts["subtitles"] = make("subtitles", SubtitleFacts, {**changed_facts["subtitles"], "tasks": tasks})
     if stated_facts.get("mean_over_types") is False:
         changed_facts["mean_over_types"] = False
     return replace(own_facts, **changed_facts)

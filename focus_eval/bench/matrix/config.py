@@ -294,6 +294,7 @@ class BenchmarkConfig(StrictModel):
     lmms_eval_parsing: str = ""
     questions_of_tasks: dict[str, int] = {}
     group_score: dict[str, str | int] = {}
+    subtitles: dict[str, str | list[str]] = {}
     source: str = ""
     gated: StrictBool = False
     tasks: list[str] = []

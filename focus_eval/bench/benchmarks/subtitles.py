@@ -1,0 +1,170 @@
+"""How a benchmark writes subtitles into its prompts, and a prompt made after its frames are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Literal
+
+from focus_eval.core.errors import InvalidInput, unknown_name
+from focus_eval.core.types import Question, TimedText
+from focus_eval.keyframes.subtitles.files import in_order_of_time, read_subtitles
+from focus_eval.keyframes.subtitles.prompts import (
+    NO_SUBTITLES,
+    SUBTITLE_LAYOUTS,
+    SUBTITLE_RULES,
+    SubtitleLayout,
+    SubtitleMode,
+    SubtitleRule,
+    block_text,
+    interleaved,
+    shown_lines,
+    text_of_parts,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubtitleFacts:
+    """How a benchmark writes subtitles into a prompt: the key `subtitles` of its YAML file.
+
+    Args:
+        rule: which lines belong to a frame, see `shown_lines`.
+        layout: "interleaved" puts lines and pictures in one sequence, "block" lists the lines before the question.
+        tasks: lmms-eval tasks whose own prompts have subtitles.
+        without_file: text in place of the lines of a video without a file; "" makes a missing file an error.
+    """
+
+    rule: SubtitleRule
+    layout: SubtitleLayout
+    tasks: tuple[str, ...] = ()
+    without_file: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise UnknownName for an unknown rule or layout."""
+        for name, value, names in (("rule", self.rule, SUBTITLE_RULES), ("layout", self.layout, SUBTITLE_LAYOUTS)):
+            if value not in names:
+                raise unknown_name(f"subtitles: {name}", value, names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubtitleChoice:
+    """Which subtitles a run writes into the prompts of a task, and where.
+
+    Args:
+        mode: "off", "shown" (lines of the shown frames) or "all".
+        layout: see `SubtitleFacts`.
+        facts: of the benchmark.
+        pre_prompt: what the task begins its prompt with; lines and pictures follow it.
+    """
+
+    mode: SubtitleMode
+    layout: SubtitleLayout
+    facts: SubtitleFacts
+    pre_prompt: str = ""
+
+    def __str__(self) -> str:
+        """Return the part of a cell's identity: "off", "shown, block", "all, interleaved"."""
+        return "off" if self.mode == "off" else f"{self.mode}, {self.layout}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prompt:
+    """A prompt, with pictures between its lines if they are interleaved.
+
+    Args:
+        start: what precedes the sequence, on its first line.
+        sequence: texts, and None for each picture in its place; () if the pictures stand elsewhere.
+        rest: the question and what follows it.
+        note: `NO_SUBTITLES` if the video has none, or why the prompt does not fit the frames; "" otherwise.
+    """
+
+    start: str = ""
+    sequence: tuple[str | None, ...] = ()
+    rest: str
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """The prompt as one text, `PICTURE` for each picture."""
+        return f"{self.start}{text_of_parts(self.sequence)}{chr(10) if self.sequence else ''}{self.rest}"
+
+
+def subtitle_choice(
+    facts: SubtitleFacts | None,
+    *,
+    mode: Literal["", "off", "shown", "all"],
+    layout: Literal["", "interleaved", "block"],
+    is_written_by_task: bool,
+    can_interleave: bool,
+    location: str,
+    pre_prompt: str = "",
+) -> SubtitleChoice | None:
+    """Return the choice for a task; None if it writes no subtitles and none are asked for.
+
+    Args:
+        facts: of the task's benchmark; None if it declares none.
+        mode: "" for what the task does.
+        layout: "" for the benchmark's, or "block" where the model cannot interleave.
+        location: benchmark or task, and model, for messages.
+
+    Raises:
+        InvalidInput: the benchmark declares no subtitles, or the model cannot interleave.
+    """
+    mode = mode or ("shown" if is_written_by_task else "off")
+    if facts is None:
+        if mode == "off":
+            return None
+        raise InvalidInput(f"subtitles={mode}: {location} declares no `subtitles` and no rule for them")
+    if mode != "off" and layout == "interleaved" and not can_interleave:
+        raise InvalidInput(
+            f"subtitle_layout=interleaved: {location} takes a video, not pictures one by one; subtitle_layout=block"
+        )
+    if mode == "off" and not is_written_by_task:
+        return None
+    own_layout: SubtitleLayout = facts.layout if can_interleave else "block"
+    return SubtitleChoice(mode=mode, layout=layout or own_layout, facts=facts, pre_prompt=pre_prompt)
+
+
+def make_prompt(
+    text: str, question: Question, choice: SubtitleChoice, *, video_path: Path, times: Sequence[float], fps: float
+) -> Prompt:
+    """Return the prompt for the frames at `times`.
+
+    Args:
+        text: the task's prompt without subtitles.
+        video_path: the video's file, whose folder says where the benchmark's subtitles are.
+        times: presentation times of the shown frames in seconds, ascending.
+        fps: frame rate of the video.
+
+    Raises:
+        InvalidInput: a file that is missing, unless the benchmark allows it, or that cannot be read.
+    """
+    if choice.mode == "off":
+        return Prompt(rest=text)
+    facts = choice.facts
+    lines = _lines_of(question, facts, video_path)
+    rest = text.removeprefix(choice.pre_prompt)
+    start = text.removesuffix(rest)
+    texts_of = lines if choice.mode == "all" else shown_lines(lines, times, rule=facts.rule, fps=fps)
+    note = "" if lines else NO_SUBTITLES
+    if choice.layout == "interleaved":
+        sequence = interleaved(lines, times, texts_of=texts_of)
+        return Prompt(start=start, sequence=tuple(sequence), rest=rest, note=note)
+    without = "" if lines else facts.without_file or NO_SUBTITLES
+    block = block_text(in_order_of_time(tuple(texts_of)), without=without)
+    return Prompt(rest=f"{start}{block}{rest}", note=note)
+
+
+def _lines_of(question: Question, facts: SubtitleFacts, video_path: Path) -> tuple[TimedText, ...]:
+    """Return the subtitles of a question's video; () for a missing file that the benchmark allows."""
+    if not question.subtitles:
+        raise InvalidInput(f"{question.benchmark} {question.id}: the document names no file of subtitles")
+    folder = video_path.parents[len(PurePath(question.video).parts) - 1].parent
+    path = folder / question.subtitles
+    if facts.without_file and not path.exists():
+        return ()
+    # lmms-eval ends an open line where the annotation says that the video ends.
+    return read_subtitles(
+        path, offset_seconds=question.subtitles_offset_seconds, open_end_seconds=question.duration_seconds
+    )
