@@ -9,7 +9,7 @@ from focus_eval.cli import app
 from tests.external.imports.test_lmms_logs import line, write_log
 
 LISTED = "This video's subtitles are listed below: \nHello.\nWhat?\n(A) yes\n(B) no"
-EVEN, CHOSEN = [0, 14, 28, 42, 57, 71, 85, 99], [1, 2, 3, 4, 5, 6, 7, 90]
+EVEN, UNEVEN = [0, 14, 28, 42, 57, 71, 85, 99], [1, 2, 3, 4, 5, 6, 7, 90]
 
 
 def audit_log(folder, prompt, *, indices=(), arguments=None, reads_frames=True):
@@ -31,8 +31,8 @@ def audit_log(folder, prompt, *, indices=(), arguments=None, reads_frames=True):
         ("<image>\n" * 16 + "What?", {"indices": EVEN}, "16 <image> in the text, 8 pictures shown"),
         ("<image>\n" * 16 + "What?", {"reads_frames": False}, "16 <image> in the text, 8 pictures shown"),
         (LISTED, {"arguments": {"frame_num": 32}, "indices": EVEN}, "the task states frame_num=32, 8 frames shown"),
-        (LISTED, {"arguments": {"frame_num": 8}, "indices": CHOSEN}, "the task states frame_num=8, 8 frames shown"),
-        (LISTED, {"indices": CHOSEN}, "its subtitles are those of even frames"),
+        (LISTED, {"arguments": {"frame_num": 8}, "indices": UNEVEN}, "the task states frame_num=8, 8 frames shown"),
+        (LISTED, {"indices": UNEVEN}, "its subtitles are those of even frames"),
     ],
 )
 def test_a_prompt_for_other_frames_is_a_fault(tmp_path, prompt, options, reason):
@@ -42,12 +42,12 @@ def test_a_prompt_for_other_frames_is_a_fault(tmp_path, prompt, options, reason)
 @pytest.mark.parametrize(
     ("prompt", "options"),
     [
-        ("What?", {"indices": CHOSEN}),
+        ("What?", {"indices": UNEVEN}),
         ("<image>\n" * 8 + "What?", {"indices": EVEN}),
         (LISTED, {"arguments": {"frame_num": 8}, "indices": EVEN}),
         (LISTED, {"arguments": {"frame_num": 8}, "reads_frames": False}),
         (LISTED, {"reads_frames": False}),
-        ("What?", {"arguments": {"insert_interleave_subtitles": False}, "indices": CHOSEN}),
+        ("What?", {"arguments": {"insert_interleave_subtitles": False}, "indices": UNEVEN}),
     ],
 )
 def test_a_prompt_for_the_shown_frames_and_one_of_which_nothing_is_known_are_none(tmp_path, prompt, options):

@@ -23,6 +23,9 @@ from focus_eval.keyframes.subtitles.prompts import (
     text_of_parts,
 )
 
+SubtitleModeOption = Literal["", "off", "shown", "all"]
+SubtitleLayoutOption = Literal["", "interleaved", "block"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class SubtitleFacts:
@@ -75,28 +78,41 @@ class Prompt:
     Args:
         start: what precedes the sequence, on its first line.
         sequence: texts, and None for each picture in its place; () if the pictures stand elsewhere.
-        rest: the question and what follows it.
+        question_text: the question and what follows it.
         note: `NO_SUBTITLES` if the video has none, or why the prompt does not fit the frames; "" otherwise.
     """
 
     start: str = ""
     sequence: tuple[str | None, ...] = ()
-    rest: str
+    question_text: str
     note: str = ""
 
     @property
     def text(self) -> str:
         """The prompt as one text, `PICTURE` for each picture."""
-        return f"{self.start}{text_of_parts(self.sequence)}{chr(10) if self.sequence else ''}{self.rest}"
+        return f"{self.start}{text_of_parts(self.sequence)}{chr(10) if self.sequence else ''}{self.question_text}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubtitleOptions:
+    """What a run asks for.
+
+    Args:
+        mode: see `SubtitleChoice`; "" for what the task does.
+        layout: see `SubtitleFacts`; "" for the benchmark's, or "block" where the model cannot interleave.
+        can_interleave: True if the model takes pictures one by one, with text between them.
+    """
+
+    mode: SubtitleModeOption = ""
+    layout: SubtitleLayoutOption = ""
+    can_interleave: bool = False
 
 
 def subtitle_choice(
     facts: SubtitleFacts | None,
+    options: SubtitleOptions,
     *,
-    mode: Literal["", "off", "shown", "all"],
-    layout: Literal["", "interleaved", "block"],
     is_written_by_task: bool,
-    can_interleave: bool,
     location: str,
     pre_prompt: str = "",
 ) -> SubtitleChoice | None:
@@ -104,26 +120,20 @@ def subtitle_choice(
 
     Args:
         facts: of the task's benchmark; None if it declares none.
-        mode: "" for what the task does.
-        layout: "" for the benchmark's, or "block" where the model cannot interleave.
-        location: benchmark or task, and model, for messages.
+        location: benchmark or task, for messages.
 
     Raises:
-        InvalidInput: the benchmark declares no subtitles, or the model cannot interleave.
+        InvalidInput: the benchmark declares no subtitles.
     """
-    mode = mode or ("shown" if is_written_by_task else "off")
+    mode = options.mode or ("shown" if is_written_by_task else "off")
     if facts is None:
         if mode == "off":
             return None
-        raise InvalidInput(f"subtitles={mode}: {location} declares no `subtitles` and no rule for them")
-    if mode != "off" and layout == "interleaved" and not can_interleave:
-        raise InvalidInput(
-            f"subtitle_layout=interleaved: {location} takes a video, not pictures one by one; subtitle_layout=block"
-        )
+        raise InvalidInput(f"subtitles={mode}: {location} declares no `subtitles` in its file; subtitles=off")
     if mode == "off" and not is_written_by_task:
         return None
-    own_layout: SubtitleLayout = facts.layout if can_interleave else "block"
-    return SubtitleChoice(mode=mode, layout=layout or own_layout, facts=facts, pre_prompt=pre_prompt)
+    own_layout: SubtitleLayout = facts.layout if options.can_interleave else "block"
+    return SubtitleChoice(mode=mode, layout=options.layout or own_layout, facts=facts, pre_prompt=pre_prompt)
 
 
 def make_prompt(
@@ -141,19 +151,19 @@ def make_prompt(
         InvalidInput: a file that is missing, unless the benchmark allows it, or that cannot be read.
     """
     if choice.mode == "off":
-        return Prompt(rest=text)
+        return Prompt(question_text=text)
     facts = choice.facts
     lines = _lines_of(question, facts, video_path)
-    rest = text.removeprefix(choice.pre_prompt)
-    start = text.removesuffix(rest)
+    question_text = text.removeprefix(choice.pre_prompt)
+    start = text.removesuffix(question_text)
     texts_of = lines if choice.mode == "all" else shown_lines(lines, times, rule=facts.rule, fps=fps)
     note = "" if lines else NO_SUBTITLES
     if choice.layout == "interleaved":
         sequence = interleaved(lines, times, texts_of=texts_of)
-        return Prompt(start=start, sequence=tuple(sequence), rest=rest, note=note)
-    without = "" if lines else facts.without_file or NO_SUBTITLES
-    block = block_text(in_order_of_time(tuple(texts_of)), without=without)
-    return Prompt(rest=f"{start}{block}{rest}", note=note)
+        return Prompt(start=start, sequence=tuple(sequence), question_text=question_text, note=note)
+    absence = "" if lines else facts.without_file or NO_SUBTITLES
+    block = block_text(in_order_of_time(tuple(texts_of)), absence=absence)
+    return Prompt(question_text=f"{start}{block}{question_text}", note=note)
 
 
 def _lines_of(question: Question, facts: SubtitleFacts, video_path: Path) -> tuple[TimedText, ...]:

@@ -16,6 +16,7 @@ from focus_eval.core.types import FloatArray
 from focus_eval.keyframes.rows.identity import is_unnamed_video
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, CONCURRENT_STAGES, DECODE_MODES
 from focus_eval.keyframes.samplers.scan_cover import WEAKEST_RHO
+from focus_eval.keyframes.subtitles.prompts import NO_SUBTITLES, OTHER_FRAMES
 
 Key = tuple[str, str]
 
@@ -257,6 +258,20 @@ def counts_of(run: Run, part: pd.DataFrame) -> Counts:
         fallbacks=int(part["fallback"].notna().sum()) if answered else 0,
         below_k=int(is_below_k.sum()),
     )
+
+
+def prompt_notes(answers: pd.DataFrame) -> list[str]:
+    """Return a sentence for each model on its answers to prompts made for other frames, or without subtitles."""
+    notes = []
+    for model, of_model in answers.groupby("model", sort=False) if len(answers) else ():
+        texts = of_model["prompt_note"].astype(str)
+        other_notes = texts[texts.str.startswith(OTHER_FRAMES)]
+        if len(other_notes):
+            reason = other_notes.iloc[0].removeprefix(f"{OTHER_FRAMES}: ")
+            notes.append(f"{model}: {len(other_notes)} of {len(texts)} prompts were made for other frames ({reason}).")
+        if n_without := int((texts == NO_SUBTITLES).sum()):
+            notes.append(f"{model}: no subtitles available for {n_without} of {len(texts)} answers.")
+    return notes
 
 
 def selections_of(run: Run, part: pd.DataFrame) -> pd.DataFrame:

@@ -380,6 +380,7 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
         "is_cut": row.is_cut,
         "error": row.error,
         "fallback": row.fallback,
+        "prompt_note": row.prompt_note,
         "frames_asked": row.frames_asked,
         "frames_fed": row.frames_fed,
         # After a fallback other frames were fed, and the row says so.
@@ -585,8 +586,8 @@ class Run:
         """One line per answer with the columns of its selection.
 
         And those of the row: `cell_id`, `cell`, `model`, `correct_answer`, `score`, `category`, `type`, `metric`,
-        `is_answered`, `is_unparsed`, `is_cut`, `fallback`, `frames_asked`, `frames_fed`, `fed_frames`, `is_below_k`,
-        `generate_seconds`, `answer_device`.
+        `is_answered`, `is_unparsed`, `is_cut`, `fallback`, `prompt_note`, `frames_asked`, `frames_fed`, `fed_frames`,
+        `is_below_k`, `generate_seconds`, `answer_device`.
 
         Raises:
             InvalidInput: an answer without its selection, or answers of a model in two cells from the same frames.

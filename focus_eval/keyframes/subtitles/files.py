@@ -60,7 +60,8 @@ def read_subtitles(
         InvalidInput: no such file, or no subtitles; names the file and the first line that cannot be read.
     """
     try:
-        return _read(path, offset_seconds, open_end_seconds, encoding)
+        state = path.stat()
+        return _read(path, (state.st_mtime_ns, state.st_size), offset_seconds, open_end_seconds, encoding)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidInput(f"{path}: subtitles cannot be read ({reason}); fetch them, or go without them") from error
@@ -73,8 +74,10 @@ def in_order_of_time(lines: tuple[TimedText, ...]) -> tuple[TimedText, ...]:
 
 # Several questions ask about one video.
 @lru_cache(maxsize=64)
-def _read(path: Path, offset_seconds: float, open_end_seconds: float | None, encoding: str) -> tuple[TimedText, ...]:
-    """Return the lines of a file, see `read_subtitles`. Raises OSError and ValueError."""
+def _read(
+    path: Path, state: tuple[int, int], offset_seconds: float, open_end_seconds: float | None, encoding: str
+) -> tuple[TimedText, ...]:
+    """Return the lines of a file, see `read_subtitles`; `state` tells a changed file. Raises OSError and ValueError."""
     text = _decoded(_bytes_of(path), encoding)
     if not text.strip():
         return ()

@@ -96,13 +96,13 @@ def text_of_parts(parts: Iterable[str | None]) -> str:
     return "\n".join(PICTURE if part is None else part for part in parts)
 
 
-def block_text(lines: Iterable[TimedText], *, without: str = "") -> str:
+def block_text(lines: Iterable[TimedText], *, absence: str = "") -> str:
     """Return the lines under `BLOCK_TITLE`, with a line break at the end.
 
     Args:
-        without: text in place of the lines of a video that has none.
+        absence: text in place of the lines of a video that has none.
     """
-    return f"{BLOCK_TITLE}\n{without or text_of_parts(line.text for line in lines)}\n"
+    return f"{BLOCK_TITLE}\n{absence or text_of_parts(line.text for line in lines)}\n"
 
 
 def _is_inside_widened(line: TimedText, times_seconds: Iterable[float]) -> bool:
