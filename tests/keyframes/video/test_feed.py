@@ -236,6 +236,7 @@ def test_a_video_whose_process_is_killed_each_time_is_given_up(tmp_path, video_p
 
 
 def test_an_early_end_leaves_no_process_and_no_open_file(video_path):
+    gc.collect()
     earlier_pids, n_files = child_pids(), len(os.listdir("/proc/self/fd"))
     with DecodeProcesses(2) as processes, contextlib.suppress(KeyError):
         video = processes.open_video(video_path)
@@ -243,7 +244,7 @@ def test_an_early_end_leaves_no_process_and_no_open_file(video_path):
         raise KeyError
     assert child_pids() == earlier_pids
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == n_files
+    assert len(os.listdir("/proc/self/fd")) <= n_files
 
 
 _OWNER = """
