@@ -107,6 +107,7 @@ class Cell:
             tokens=dict(reply.tokens),
             device=settings.device,
             error=reply.error,
+            prompt_note=reply.prompt_note,
         )
         with self._lock:
             if reply.prompt_record is not None and self.wants_prompt:

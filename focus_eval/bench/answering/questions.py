@@ -15,9 +15,17 @@ from typing import Any
 
 from focus_eval.bench.answering.frames import FrameBatch
 from focus_eval.bench.benchmarks.question import Benchmark, LengthEdges
+from focus_eval.bench.benchmarks.subtitles import (
+    Prompt,
+    SubtitleChoice,
+    SubtitleOptions,
+    make_prompt,
+    subtitle_choice,
+)
 from focus_eval.core.errors import InvalidInput, UnknownName, VideoError
 from focus_eval.core.types import Question, local_path
 from focus_eval.keyframes.rows.records import SelectionRow, error_line
+from focus_eval.keyframes.subtitles.prompts import other_frames_note
 
 Document = Mapping[str, Any]
 # What tasks that no benchmark describes call the question, in the order in which they are looked for.
@@ -43,6 +51,22 @@ class RequestParts:
         """(task, split, doc_id), which identify the document."""
         return (self.task, self.split, self.doc_id)
 
+    @property
+    def task_object(self) -> Any:
+        """lmms-eval's task, whose bound method `look` is; None for a request made by hand."""
+        return getattr(self.look, "__self__", None)
+
+    @property
+    def task_arguments(self) -> Mapping[str, Any]:
+        """What the task states for the prompts of this model (`lmms_eval_specific_kwargs`)."""
+        return getattr(self.task_object, "lmms_eval_specific_kwargs", None) or {}
+
+    @property
+    def own_prompt(self) -> Callable[..., str] | None:
+        """The task's function for a prompt with the subtitles of even frames; None if it writes none."""
+        config = getattr(self.task_object, "config", None)
+        return getattr(getattr(config, "doc_to_text", None), "with_subtitles", None)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskQuestion:
@@ -56,6 +80,7 @@ class TaskQuestion:
         benchmark: benchmark of the task; None if no benchmark describes it.
         document: the task's document; empty if it could not be read.
         messages: chat messages of the document; None for a simple request.
+        subtitles: which subtitles its prompt gets; None for a task without any.
         error: why it cannot be asked, in one line; None if it can.
     """
 
@@ -66,6 +91,7 @@ class TaskQuestion:
     benchmark: Benchmark | None = None
     document: Document = field(default_factory=dict)
     messages: list[dict[str, Any]] | None = None
+    subtitles: SubtitleChoice | None = None
     error: str | None = None
 
     @property
@@ -112,6 +138,7 @@ class ModelReply:
         n_reached: number of frames that reached the model; None if its inputs do not tell.
         seconds: time by stage, such as "decode" and "generate".
         tokens: token counts, see `GenerateTrace.tokens`.
+        prompt_note: as in an `AnswerRow`.
     """
 
     output: Any = None
@@ -123,6 +150,7 @@ class ModelReply:
     n_reached: int | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     tokens: Mapping[str, int] = field(default_factory=dict)
+    prompt_note: str = ""
 
 
 def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
@@ -141,6 +169,7 @@ def read_request(
     is_simple: bool,
     benchmark: Benchmark | None = None,
     benchmark_name: str = "",
+    subtitles: SubtitleOptions = SubtitleOptions(),
 ) -> TaskQuestion:
     """Return the question of `request`; an unusable document or video is recorded in it, never raised.
 
@@ -148,6 +177,7 @@ def read_request(
         documents: documents by task, split and number.
         benchmark: whose questions the documents are; None for that of `benchmark_name`.
         benchmark_name: name or YAML file of the task's benchmark; "" finds it by the task's name.
+        subtitles: which subtitles the prompts get.
     """
     parts = request_parts(request, is_simple=is_simple)
     benchmark = benchmark or _benchmark(parts.task, benchmark_name)
@@ -171,6 +201,14 @@ def read_request(
         if benchmark is not None:
             # Before the video is looked up: a row about a missing file then names the real question.
             task_question = replace(task_question, question=benchmark.question(document))
+        choice = subtitle_choice(
+            benchmark.facts.subtitles if benchmark is not None else None,
+            subtitles,
+            is_written_by_task=parts.own_prompt is not None,
+            location=benchmark.name if benchmark is not None else f"task {parts.task}",
+            pre_prompt=str(parts.task_arguments.get("pre_prompt") or ""),
+        )
+        task_question = replace(task_question, subtitles=choice)
         path, messages = _load_media(parts, document, is_simple=is_simple)
         if benchmark is None:
             task_question = replace(task_question, question=_question_of_unknown_task(parts, document, path))
@@ -179,31 +217,75 @@ def read_request(
         return replace(task_question, error=error_line(error))
 
 
-def prompt_of(task_question: TaskQuestion, frame_batch: FrameBatch | None) -> str:
-    """Return the text of a request, made after its frames are known; the task's own text does not depend on them.
+def prompt_of(task_question: TaskQuestion, frame_batch: FrameBatch | None) -> Prompt:
+    """Return the prompt of a request, made after its frames are known.
 
     Args:
-        frame_batch: the frames that the model is shown; None for the wrapper's own sampling.
+        frame_batch: the frames that the model is shown; None for the wrapper's own sampling, which leaves the task's
+            own prompt as it is.
+
+    Raises:
+        InvalidInput: subtitles that cannot be read.
     """
-    return task_question.parts.context
+    parts, choice = task_question.parts, task_question.subtitles
+    if frame_batch is None:
+        own_prompt = parts.own_prompt
+        text = parts.context if own_prompt is None else own_prompt(task_question.document, parts.task_arguments)
+        return Prompt(question_text=text)
+    if choice is None or task_question.path is None:
+        note = other_frames_note(
+            parts.context, parts.task_arguments, n_shown=len(frame_batch.frames), is_even=frame_batch.is_black
+        )
+        return Prompt(question_text=parts.context, note=note)
+    # Who is shown no frame gets no line of a frame either.
+    times = () if frame_batch.is_black else tuple(round(time, 6) for time in frame_batch.times_seconds)
+    return make_prompt(
+        parts.context, task_question.question, choice, video_path=task_question.path, times=times, fps=frame_batch.fps
+    )
 
 
-def rewrite_request(framed: FramedQuestion, *, is_simple: bool) -> Any:
-    """Return a copy of the request that takes its visuals or messages from a `ViewDocument`.
+def rewrite_request(framed: FramedQuestion, prompt: Prompt, *, is_simple: bool) -> Any:
+    """Return a copy of the request with `prompt`, that takes its visuals or messages from a `ViewDocument`.
 
     Several wrappers use the first request's function for a whole batch, so the visuals come from the document (the
     view of the model maps (task, split, doc_id) to its `ViewDocument`), never from a closure over one request. Some
     wrappers change the generation arguments in place, so these are copied.
     """
     parts, new = framed.task_question.parts, copy.copy(framed.task_question.request)
-    generation, text = copy.deepcopy(parts.generation), prompt_of(framed.task_question, framed.frame_batch)
+    generation = copy.deepcopy(parts.generation)
     if is_simple:
-        new.arguments = (text, generation, _visuals, parts.doc_id, parts.task, parts.split)
+        new.arguments = (prompt.text, generation, _visuals, parts.doc_id, parts.task, parts.split)
     else:
-        new.arguments = (text, _messages, generation, parts.doc_id, parts.task, parts.split)
+        new.arguments = (prompt.text, _messages, generation, parts.doc_id, parts.task, parts.split)
     # A shallow copy shares these lists with lmms-eval's own request, to which the wrapper appends.
     new.resps, new.token_counts = [], []
     return new
+
+
+def messages_with(
+    messages: list[dict[str, Any]], prompt: Prompt, pictures: list[dict[str, Any]], *, text: str
+) -> list[dict[str, Any]]:
+    """Return chat messages with `pictures` in place of the video and `prompt` in place of the task's `text`.
+
+    Interleaved pictures stand in their places among the lines; others before them.
+    """
+    if prompt.sequence:
+        waiting = list(pictures)
+        sequence = [waiting.pop(0) if line is None else {"type": "text", "text": line} for line in prompt.sequence]
+        start = [{"type": "text", "text": prompt.start}] if prompt.start else []
+        parts_of_text = [*waiting, *start, *sequence, {"type": "text", "text": prompt.question_text}]
+    else:
+        parts_of_text = [{"type": "text", "text": prompt.text}]
+    shown_messages = []
+    for message in messages:
+        parts: list[dict[str, Any]] = []
+        for part in message["content"]:
+            if part["type"] == "video":
+                parts += [] if prompt.sequence else pictures
+            else:
+                parts += parts_of_text if part.get("text") == text else [part]
+        shown_messages.append({**message, "content": parts})
+    return shown_messages
 
 
 @dataclass(frozen=True)

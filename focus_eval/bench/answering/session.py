@@ -19,13 +19,24 @@ from functools import partial
 from traceback import clear_frames
 from typing import Any, ClassVar, Protocol
 
+from loguru import logger
+
 from focus_eval.bench.answering.ahead import Place
 from focus_eval.bench.answering.frames import FrameBatch
 from focus_eval.bench.answering.processors import OwnProcessors
-from focus_eval.bench.answering.questions import FramedQuestion, ModelReply, ViewDocument, rewrite_request
+from focus_eval.bench.answering.questions import (
+    FramedQuestion,
+    ModelReply,
+    ViewDocument,
+    messages_with,
+    prompt_of,
+    rewrite_request,
+)
 from focus_eval.bench.answering.tracing import GenerateTrace, end_of_prompt, prompt_record
+from focus_eval.bench.benchmarks.subtitles import Prompt, SubtitleLayoutOption, SubtitleModeOption, SubtitleOptions
 from focus_eval.core.errors import AnswerError, InvalidInput, RunError, is_device_failure
 from focus_eval.keyframes.rows.records import error_line
+from focus_eval.keyframes.subtitles.prompts import OTHER_FRAMES
 
 
 class Wrapper(Protocol):
@@ -42,6 +53,7 @@ class Wrapper(Protocol):
     def frames_merged(self) -> int: ...
     @property
     def questions_at_once(self) -> int | None: ...
+    def subtitle_options(self, mode: SubtitleModeOption, layout: SubtitleLayoutOption) -> SubtitleOptions: ...
     def ready(self, frame_batch: FrameBatch) -> FrameBatch: ...
     def visuals(self, frame_batch: FrameBatch) -> Any: ...
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]: ...
@@ -68,6 +80,7 @@ class WrapperSession:
         self.max_bytes = decode_gigabytes * 1e9
         self.device = threading.Lock()
         self._processors = OwnProcessors()
+        self._has_warned = False
 
     @property
     def answers_one_by_one(self) -> bool:
@@ -165,9 +178,13 @@ class WrapperSession:
             try:
                 if not model.prepares_ahead:
                     trace.take_model()
-                view = self._view(shown_questions, trace, processors)
+                prompts = [prompt_of(framed.task_question, framed.frame_batch) for framed in shown_questions]
+                view = self._view(shown_questions, prompts, trace, processors)
                 outputs = view.wrapper_generate(
-                    [rewrite_request(framed, is_simple=model.is_simple) for framed in shown_questions]
+                    [
+                        rewrite_request(framed, prompt, is_simple=model.is_simple)
+                        for framed, prompt in zip(shown_questions, prompts, strict=True)
+                    ]
                 )
             finally:
                 waited = (place.waited_seconds if place else 0.0) - waited
@@ -182,9 +199,14 @@ class WrapperSession:
             raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(batch)} questions")
         for framed, reply, was_read in zip(batch, costs, read_by, strict=True):
             self._check_frames_reached(framed, reply.n_reached, was_read=was_read)
+        note = next((prompt.note for prompt in prompts if prompt.note.startswith(OTHER_FRAMES)), "")
+        if note and not self._has_warned:
+            self._has_warned = True
+            logger.warning(f"{note}; such rows are marked, subtitles=shown gives lines of the shown frames")
         prompt_end = end_of_prompt(view, trace)
         replies = [
-            replace(reply, output=output, prompt_end=prompt_end) for reply, output in zip(costs, outputs, strict=True)
+            replace(reply, output=output, prompt_end=prompt_end, prompt_note=prompt.note)
+            for reply, output, prompt in zip(costs, outputs, prompts, strict=True)
         ]
         if trace.sent:
             record = prompt_record(view, batch[0].task_question.question.id, trace.sent, replies[0].tokens)
@@ -208,7 +230,13 @@ class WrapperSession:
         if n_reached != -(-n_fed // merged) * merged:
             raise AnswerError(f"{path}: {n_fed} frames were fed, but {n_reached} reached the model")
 
-    def _view(self, batch: Sequence[FramedQuestion], trace: GenerateTrace, processors: Mapping[str, Any]) -> Any:
+    def _view(
+        self,
+        batch: Sequence[FramedQuestion],
+        prompts: Sequence[Prompt],
+        trace: GenerateTrace,
+        processors: Mapping[str, Any],
+    ) -> Any:
         """Return a shallow copy of the wrapper that knows only this batch's documents and records calls in `trace`.
 
         Args:
@@ -220,26 +248,24 @@ class WrapperSession:
         vars(view).update(processors)
         view._rank = -1  # silences the wrapper's own progress bar, which would start again with every batch
         view.task_dict = {}
-        for framed in batch:
+        for framed, prompt in zip(batch, prompts, strict=True):
             task, split, doc_id = framed.task_question.parts.key
-            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._view_document(framed)
+            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._view_document(framed, prompt)
         self.model.trace_model(view, batch, trace)
         return view
 
-    def _view_document(self, framed: FramedQuestion) -> ViewDocument:
+    def _view_document(self, framed: FramedQuestion, prompt: Prompt) -> ViewDocument:
         """Return the document that gives the wrapper this question's frames; the video itself if none were chosen."""
         task_question, frame_batch = framed.task_question, framed.frame_batch
-        if frame_batch is None:
-            return ViewDocument(visuals=[str(task_question.path)], messages=task_question.messages)
         if self.model.is_simple:
-            return ViewDocument(visuals=self.model.visuals(frame_batch))
-        messages = []
-        for message in task_question.messages or []:
-            parts: list[dict[str, Any]] = []
-            for part in message["content"]:
-                parts += self.model.video_parts(frame_batch) if part["type"] == "video" else [part]
-            messages.append({**message, "content": parts})
-        return ViewDocument(messages=messages)
+            visuals = [str(task_question.path)] if frame_batch is None else self.model.visuals(frame_batch)
+            return ViewDocument(visuals=visuals)
+        text = task_question.parts.context
+        if frame_batch is None and prompt.text == text:
+            return ViewDocument(messages=task_question.messages)
+        video = [{"type": "video", "url": str(task_question.path)}]
+        pictures = video if frame_batch is None else self.model.video_parts(frame_batch)
+        return ViewDocument(messages=messages_with(task_question.messages or [], prompt, pictures, text=text))
 
 
 def _decoding(framed: FramedQuestion) -> dict[str, float]:

@@ -21,6 +21,7 @@ from focus_eval.bench.answering.run import WrittenAnswer, answer
 from focus_eval.bench.answering.session import WrapperSession
 from focus_eval.bench.answering.stream import CellQuestions, OpenVideo
 from focus_eval.bench.answering.tracing import GenerateTrace, TracedModel
+from focus_eval.bench.benchmarks.subtitles import SubtitleLayoutOption, SubtitleModeOption, SubtitleOptions
 from focus_eval.bench.lmms import patches
 from focus_eval.bench.lmms.arguments import (
     NATIVE,
@@ -85,7 +86,8 @@ class FrameAdapter:
     - if they differ from the defaults: `packages` (whose versions can change an answer, beside transformers and
       lmms-eval), `takes_mixed_sizes` (the wrapper can show frames of different sizes as images), `largest_batch`,
       `questions_at_once` (an API), `prepares_ahead` (the wrapper may prepare the inputs of several batches in threads,
-      as long as its model takes one at a time: see `GenerateTrace.take_model`), `frames_reaching(inputs)`
+      as long as its model takes one at a time: see `GenerateTrace.take_model`), `interleaves` (its messages take
+      pictures one by one, with text between them), `frames_reaching(inputs)`
       (frames per question among the inputs of the model's `generate`, or None), `own_options` (a dataclass of further
       arguments, passed to `prepare`), `prepare`, `defaults`, `check_loaded`.
 
@@ -105,6 +107,7 @@ class FrameAdapter:
     takes_mixed_sizes: ClassVar[bool] = False
     largest_batch: ClassVar[int | None] = None
     prepares_ahead: ClassVar[bool] = False
+    interleaves: ClassVar[bool] = False
     own_options: ClassVar[type | None] = None
 
     session: WrapperSession
@@ -123,6 +126,7 @@ class FrameAdapter:
             # Everything that can be wrong is found before the weights load: a 72B model takes minutes.
             options, wrapper_arguments, frames = self._checked_wrapper(arguments, AdapterOptions, None)
             check_chooser(options)
+            self.subtitle_options(options.subtitles, options.subtitle_layout)
             chooser = make_chooser(options, frames=frames)
             self._load(wrapper_arguments, options)
             patches.look_prompts_up_by_wrapper(self.model_id, self.stock_name)
@@ -245,6 +249,16 @@ class FrameAdapter:
 
     # What a caller may use.
 
+    @classmethod
+    def subtitle_options(cls, mode: SubtitleModeOption, layout: SubtitleLayoutOption) -> SubtitleOptions:
+        """Return what a run asks for, for this model. Raises InvalidInput for a layout that it cannot show."""
+        if layout == "interleaved" and not cls.interleaves:
+            raise InvalidInput(
+                f"subtitle_layout=interleaved: {cls.model_id} takes a video, not pictures one by one; "
+                "say subtitle_layout=block"
+            )
+        return SubtitleOptions(mode=mode, layout=layout, can_interleave=cls.interleaves)
+
     def show(self, chooser: Chooser | None, *, frames: int, options: AdapterOptions | None = None) -> None:
         """Use `chooser` for the questions that follow: one loaded model serves one selection after another.
 
@@ -291,14 +305,23 @@ class FrameAdapter:
         with patches.command_line_errors():
             patches.refuse_response_cache()
             options, tags = self.context.options, patches.stated_reasoning_tags()
+            subtitles = self.subtitle_options(options.subtitles, options.subtitle_layout)
             questions = [
-                read_request(request, self.task_dict, is_simple=self.is_simple, benchmark_name=options.benchmark)
+                read_request(
+                    request,
+                    self.task_dict,
+                    is_simple=self.is_simple,
+                    benchmark_name=options.benchmark,
+                    subtitles=subtitles,
+                )
                 for request in requests
             ]
             outputs: dict[int, Any] = {}
             work: dict[Cell, list[TaskQuestion]] = {}
             for question in questions:
-                cell = self.context.record.cell_of(question.parts, stated_tags=tags)
+                cell = self.context.record.cell_of(
+                    question.parts, stated_tags=tags, subtitles=str(question.subtitles or "")
+                )
                 # Questions answered before an interruption are not asked again; their answers are handed back.
                 earlier = cell.earlier_answer(question.question.id)
                 if earlier is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from focus_eval.bench.answering.choosing import Chooser, SamplerChooser
 from focus_eval.bench.answering.replay import ReplayedSelections
+from focus_eval.bench.benchmarks.subtitles import SubtitleLayoutOption, SubtitleModeOption
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.options import checked_values, declared_types, make, option, read_value
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, Timeline
@@ -72,6 +73,9 @@ class AdapterOptions(SessionOptions):
         record: folder for the rows.
         backend: video reader.
         answer_parsing: parser of the answer in a row: "strict", or "lmms_eval" with its random guess, seeded.
+        subtitles: which subtitles a prompt gets: "off", "shown" (of the shown frames) or "all"; "" for none, or for the
+            lines of the shown frames where the task writes subtitles.
+        subtitle_layout: "interleaved" between the pictures, or "block" before the question; "" for the benchmark's.
         max_error_share: largest share of failed questions, 0 to 1; a run with more fails at its end.
         allow_unparsed: true lets lmms-eval's command line end well although no answer could be read.
 
@@ -96,6 +100,8 @@ class AdapterOptions(SessionOptions):
     record: str = "results/runs/lmms"
     backend: str = "pyav"
     answer_parsing: AnswerParsing = "strict"
+    subtitles: SubtitleModeOption = ""
+    subtitle_layout: SubtitleLayoutOption = ""
     max_error_share: float = option(0.02, at_least=0, at_most=1)
     allow_unparsed: bool = False
 

@@ -225,11 +225,12 @@ def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
     task's entries for `self.model_name`: the name given to `--model`, or the model itself in a call from Python. Tasks
     are made after the model.
 
-    Why: no task's file has our name of the model, which would get other prompts than its stock wrapper.
+    Why: no task's file has our name of the model, which would get other prompts than its stock wrapper. A task with
+    subtitles would also write those of its own even frames, before ours are chosen (`leave_subtitles_out`).
     """
     from lmms_eval.api.task import ConfigurableTask
 
-    from focus_eval.bench.lmms.tasks import DEFAULT, prompts_for
+    from focus_eval.bench.lmms.tasks import DEFAULT, leave_subtitles_out, prompts_for
 
     prepare = _require(ConfigurableTask, "_prepare_model_specific_config")
     # Called for each model made: a second one must not wrap the first one's function.
@@ -243,6 +244,8 @@ def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
             prompts_name = prompts_for(vars(task.config), name, wrappers[name])
             task.model_name = name if prompts_name == DEFAULT else prompts_name
         stock(task)
+        if isinstance(name, str) and name in wrappers:
+            leave_subtitles_out(task)
 
     prepare_by_wrapper.stock, prepare_by_wrapper.wrappers = stock, wrappers  # type: ignore[attr-defined]
     ConfigurableTask._prepare_model_specific_config = prepare_by_wrapper

@@ -149,21 +149,22 @@ class RecordFolder:
         self._stock_name = stock_name
         self._rank, world = rank_and_world
         self._file_name = f"rank{self._rank}of{world}.jsonl"
-        self._cells: dict[tuple[str, str, str, str | None], Cell] = {}
+        self._cells: dict[tuple[str, str, str, str | None, str], Cell] = {}
 
-    def cell_of(self, parts: RequestParts, *, stated_tags: str | None = None) -> Cell:
+    def cell_of(self, parts: RequestParts, *, stated_tags: str | None = None, subtitles: str = "") -> Cell:
         """Return the cell of a request: its id is a hash of its whole identity, its folder's name has the hash's start.
 
         Args:
             stated_tags: as of `ReplyReader`.
+            subtitles: the `SubtitleChoice` as text; "" for a task without subtitles.
         """
         stated_values = {name: value for name, value in parts.generation.items() if value is not None}
         # Through JSON, so that a tuple and a list give one hash.
         generation = json.dumps(stated_values, default=str)
-        key = (parts.task, parts.split, generation, stated_tags)
+        key = (parts.task, parts.split, generation, stated_tags, subtitles)
         if key not in self._cells:
             # An identity takes milliseconds: it is computed when the cell is opened, not for every answer.
-            self._cells[key] = self._open_cell(parts, json.loads(generation), stated_tags)
+            self._cells[key] = self._open_cell(parts, json.loads(generation), stated_tags, subtitles)
         return self._cells[key]
 
     def close(self) -> None:
@@ -171,16 +172,21 @@ class RecordFolder:
         for cell in self._cells.values():
             cell.close()
 
-    def _open_cell(self, parts: RequestParts, generation: Mapping[str, Any], stated_tags: str | None) -> Cell:
+    def _open_cell(
+        self, parts: RequestParts, generation: Mapping[str, Any], stated_tags: str | None, subtitles: str
+    ) -> Cell:
         options = self._options
         read = ReplyReader(answer_parsing=options.answer_parsing, seed=options.seed, stated_tags=stated_tags)
         identity = self._cell_identity(parts, generation, read.reasoning_tags(parts.look))
+        # Left out for a task without subtitles.
+        identity |= {"subtitles": subtitles} if subtitles else {}
         full = identity_hash(identity)
         # `sampler=FILE.py:Class` has a colon, which some systems refuse in a name.
         name = f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_").replace(":", "_")
         settings = CellSettings(
             names=CellNames(cell_id=full, cell=name),
-            model=self._identity["model"],
+            # A series of its own in a report: the same frames with other prompts.
+            model=self._identity["model"] + (f", subtitles {subtitles}" if subtitles else ""),
             frames=self._identity["frames"],
             selection_id=self._identity["selection"],
             read=read,

@@ -21,7 +21,7 @@ from typing import Any
 import yaml
 
 from focus_eval.bench.benchmarks.question import BUCKETS, Benchmark
-from focus_eval.bench.benchmarks.registry import make_benchmark
+from focus_eval.bench.benchmarks.registry import benchmark_of_task, make_benchmark
 from focus_eval.bench.lmms.parsing import (
     REASONING_TAGS,
     ParsedAnswer,
@@ -31,10 +31,11 @@ from focus_eval.bench.lmms.parsing import (
     strip_reasoning,
 )
 from focus_eval.bench.lmms.replies import read_option
-from focus_eval.core.errors import FocusEvalError, InvalidInput
+from focus_eval.core.errors import FocusEvalError, InvalidInput, UnknownName
 from focus_eval.core.resources import read_yaml, resource_path
 from focus_eval.core.types import Question
 from focus_eval.keyframes.rows.records import error_line
+from focus_eval.keyframes.subtitles.prompts import block_text
 
 # What lmms-eval gets for a question without an answer. None of its parsers for our benchmarks reads an option or a
 # number in it (no capital letter, no digit, no number word). LongVideoBench's own then guesses at random, as it
@@ -322,6 +323,38 @@ def prompts_of_request(look: Any, model: str, stock_name: str) -> str:
     """
     config = getattr(getattr(look, "__self__", None), "config", None)
     return prompts_for(vars(config), model, stock_name) if config is not None else DEFAULT
+
+
+def leave_subtitles_out(task: Any) -> None:
+    """Let a task of lmms-eval write prompts without subtitles, if it is one that writes those of its own even frames.
+
+    The function that writes them stays as the attribute `with_subtitles` of the one that takes its place. Frames that
+    the task itself would decode are replaced by the path of the video.
+    """
+    try:
+        facts = benchmark_of_task(task.config.task).facts.subtitles
+    except UnknownName:
+        return
+    kwargs = task.lmms_eval_specific_kwargs or {}
+    own_text = task.config.doc_to_text
+    if facts is None or not callable(own_text) or hasattr(own_text, "with_subtitles"):
+        return
+    if task.config.task not in facts.tasks and not kwargs.get("insert_interleave_subtitles"):
+        return
+
+    def text_without(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> str:
+        """Return the task's prompt without subtitles."""
+        arguments = {**(lmms_eval_specific_kwargs or {}), "insert_interleave_subtitles": False}
+        if facts.rule == "longvideobench":
+            return str(own_text(doc, arguments))
+        # Of a video without a file the task writes one known line in their place.
+        text = str(own_text({**doc, "videoID": f"{doc['videoID']}.no_subtitles"}, arguments))
+        return text.removeprefix(block_text((), absence=facts.without_file))
+
+    text_without.with_subtitles = own_text  # type: ignore[attr-defined]
+    task.config.doc_to_text = text_without
+    if facts.rule == "longvideobench":
+        task.config.doc_to_visual = longvideobench_visual
 
 
 @cache

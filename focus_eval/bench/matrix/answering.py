@@ -230,6 +230,7 @@ class AnswerWorker:
             self._open_cells[spec.name] = self._folder.open_cell(
                 spec, self._name, read=read, selection_id=chooser.selection_id
             )
+        subtitles = session.model.subtitle_options(spec.model.subtitles, spec.model.subtitle_layout)
         questions = [
             read_request(
                 request,
@@ -237,6 +238,7 @@ class AnswerWorker:
                 is_simple=session.model.is_simple,
                 # As the matrix declares it: the task's name may say nothing, or another benchmark.
                 benchmark=self._sets[spec.benchmark.name].benchmark,
+                subtitles=subtitles,
             )
             for request in requests
         ]

@@ -205,7 +205,7 @@ class AnswerSpec:
     @cached_property
     def configuration(self) -> dict[str, Any]:
         """The settings of a matrix that can change an answer, without revisions of weights or questions."""
-        tags = self.model.reasoning_tags
+        model, tags = self.model, self.model.reasoning_tags
         return {
             "selection": self.selection.configuration,
             "model": self.model.model,
@@ -216,6 +216,8 @@ class AnswerSpec:
             "answer_parsing": self.answer_parsing,
             # Left out where they are as usual, so that ids made before there was a choice stay the same.
             **({} if tags is None else {"reasoning_tags": [list(pair) for pair in tags]}),
+            **({"subtitles": model.subtitles} if model.subtitles else {}),
+            **({"subtitle_layout": model.subtitle_layout} if model.subtitle_layout else {}),
         }
 
     @cached_property

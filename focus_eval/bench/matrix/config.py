@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from focus_eval.bench.benchmarks.question import Benchmark
+from focus_eval.bench.benchmarks.subtitles import SubtitleLayoutOption, SubtitleModeOption
 from focus_eval.core.errors import InvalidInput, nearest, unknown_name
 from focus_eval.core.options import named_options, named_text, parse_named
 from focus_eval.core.resources import read_yaml, resource_path, yaml_loader, yaml_node
@@ -331,6 +332,7 @@ class ModelConfig(StrictModel):
     `gpus` is the number of GPUs of one copy of the model; None for the matrix's `answer_resources`. `frames` is used if
     the matrix states no k. `api_key` is the name of the environment variable with the key. `reasoning_tags` are pairs
     of tags as in lmms-eval's option: what is between them in a reply is not read; None for lmms-eval's own pairs.
+    `subtitles` and `subtitle_layout` are those of the plugin: which lines a prompt gets, and where.
     """
 
     name: str
@@ -342,6 +344,8 @@ class ModelConfig(StrictModel):
     gpus: float | None = Field(default=None, ge=0)
     api_key: str = ""
     reasoning_tags: list[tuple[Tag, Tag]] | None = None
+    subtitles: SubtitleModeOption = ""
+    subtitle_layout: SubtitleLayoutOption = ""
     disk_gigabytes: float = Field(default=0.0, ge=0)
     source: str = ""
 

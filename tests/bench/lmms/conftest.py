@@ -172,7 +172,7 @@ def lost_frame_errors(model, evaluate, folder, monkeypatch, *, n_frames: int = 6
 
     view_document = WrapperSession._view_document
 
-    def shown_without_the_last_two(session, framed):
+    def shown_without_the_last_two(session, framed, prompt):
         frame_batch = framed.frame_batch
         encoded = frame_batch.encoded[:-2] if frame_batch.encoded is not None else None
         cut = replace(
@@ -182,7 +182,7 @@ def lost_frame_errors(model, evaluate, folder, monkeypatch, *, n_frames: int = 6
             pixels=frame_batch.take()[:-2],
             encoded=encoded,
         )
-        return view_document(session, replace(framed, frame_batch=cut))
+        return view_document(session, replace(framed, frame_batch=cut), prompt)
 
     uniform = SamplerChooser(Selector(sampler=make_sampler("uniform"), encoder=None, k=n_frames))
     options = replace(model.adapter_options, record=str(folder), max_error_share=1.0)

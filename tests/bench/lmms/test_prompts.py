@@ -70,7 +70,8 @@ def made(path, name, *, kind="ConfigurableTask"):
 
 def prompt_and_settings(task):
     """Return (prompt for any document, settings of generation) of a task."""
-    text = task.config.doc_to_text
+    # A task with subtitles writes its own prompt under our models too; ours is made after the frames are chosen.
+    text = getattr(task.config.doc_to_text, "with_subtitles", task.config.doc_to_text)
     text = text(AnyDocument(), task.lmms_eval_specific_kwargs) if callable(text) else text
     return text, task.config.generation_kwargs
 

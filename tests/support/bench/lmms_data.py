@@ -64,6 +64,7 @@ def longvideobench_rows(videos: list[str], questions: list[str]) -> list[dict[st
             "option0": "red", "option1": "blue", "option2": "green", "option3": "N/A", "option4": "N/A",
             "duration": CLIPS[video]["n_frames"] / 10 if video in CLIPS else 9.0, "duration_group": 15,
             "correct_choice": at % 3, "question_category": "S2E", "position": [10],
+            "subtitle_path": f"{video}_en.json", "starting_timestamp_for_subtitles": 0.0,
         }
         for video in videos
         for at, question in enumerate(questions)
@@ -121,6 +122,7 @@ def write_home(root: Path) -> Home:
         for name, clip in CLIPS.items():
             options = dict(clip)
             write_numbered_clip(folder / f"{name}.mp4", options.pop("n_frames"), **options)
+    _write_subtitles(home)
     rows = longvideobench_rows(list(CLIPS), QUESTIONS[:2])
     write_parquet(home.data["longvideobench"], "validation", rows)
     write_parquet(home.data["videomme"], "test", _videomme_rows())
@@ -130,6 +132,25 @@ def write_home(root: Path) -> Home:
         "---\nconfigs:\n- config_name: full\n  data_files:\n  - split: test\n    path: test-*.parquet\n---\n"
     )
     return home
+
+
+def _write_subtitles(home: Home) -> None:
+    """Write the subtitles of both benchmarks that have some: a line in each half second, a longer one, a late one."""
+    spans = [(at / 2, at / 2 + 0.4, f"line {at}") for at in range(40)] + [(0.2, 3.7, "long"), (90.0, 99.0, "late")]
+    entries = [{"timestamp": [start, stop], "text": text} for start, stop, text in sorted(spans)]
+    cues = []
+    for number, (start, stop, text) in enumerate(sorted(spans), start=1):
+        clock = " --> ".join(
+            f"00:{int(t) // 60:02}:{int(t) % 60:02},{round(t * 1000) % 1000:03}" for t in (start, stop)
+        )
+        cues.append(f'{number}\n{clock}\n<font color="white" size=".72c">{text}</font>\n')
+    for folder, suffix, content in (
+        (home.hf / "datasets/longvideobench/subtitles", "_en.json", json.dumps(entries)),
+        (home.hf / "videomme/subtitle", ".srt", "\n".join(cues)),
+    ):
+        folder.mkdir(parents=True)
+        for name in CLIPS:
+            (folder / f"{name}{suffix}").write_text(content)
 
 
 def decode_all(path: Path) -> np.ndarray[Any, Any]:

@@ -256,3 +256,4 @@ class FocusGPT4oChat(OpenAIAdapter, OpenAIChat):  # type: ignore[misc]
     model_id: ClassVar[str] = "focus_gpt4o"
     stock_name: ClassVar[str] = "openai"
     is_simple: ClassVar[bool] = False
+    interleaves: ClassVar[bool] = True
