@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from focus_eval.core.errors import FocusEvalError, VideoError
-from focus_eval.keyframes.video import integrity, open_video, pyav, scan
+from focus_eval.keyframes.video import decoder, integrity, open_video, pyav, scan
 from tests.support.keyframes.clips import AV1_ENCODER, write_clip
 from tests.support.keyframes.faults import SINGLE, STRETCHES, damaged, frame_prints, plain_decode
 
@@ -80,22 +80,26 @@ def install() -> None:
     """Wrap every own check of the reader in this process."""
     for name, check in list(integrity._FAULTS.items()):
         integrity._FAULTS[name] = _named(check)
-    check_whole, lose = scan.check_whole, pyav.Taint._lose
+    check_whole, lose, is_refused = scan.check_whole, pyav.Taint._lose, decoder.is_refused
 
-    def check_named(path: Path, decoder: Any, packets: Any, *, logged: list[str]) -> Any:
+    def check_named(path: Path, opened: Any, packets: Any, *, logged: list[str]) -> Any:
         try:
-            return check_whole(path, decoder, packets, logged=logged)
+            return check_whole(path, opened, packets, logged=logged)
         except VideoError as error:
             if "damaged (" not in str(error) or switches.fires("demuxer's log"):
                 raise
-            return check_whole(path, decoder, packets, logged=[])
+            return check_whole(path, opened, packets, logged=[])
 
     def lose_named(taint: Any, position: int) -> None:
         if taint._seen_to == position + 1 and not switches.fires("AV1: next packet"):
             position += 1
         lose(taint, position)
 
+    def is_refused_named(second: Any, packet: Any) -> bool:
+        return is_refused(second, packet) and switches.fires("second decoder: VP9")
+
     scan.check_whole, pyav.Taint._lose = check_named, lose_named  # type: ignore[method-assign]
+    decoder.is_refused = is_refused_named
 
 
 def read(path: Path, prints: list[int] | None) -> tuple[str, str]:

@@ -226,6 +226,7 @@ class Decoder:
         path: file to open.
         container_options: options of the demuxer, as FFmpeg names them.
         state: expected state of the file; None: its present state.
+        is_verified: True for a file whose damaged frames are known: VP9 is then not decoded twice.
 
     Attributes:
         n_decoded: number of frames decoded so far.
@@ -245,8 +246,10 @@ class Decoder:
         *,
         container_options: dict[str, str] | None = None,
         state: FileState | None = None,
+        is_verified: bool = False,
     ) -> None:
         self.path = path
+        self._is_verified = is_verified
         self._state = state or file_state(path)
         self._options = container_options or {}
         self.container: Any = None
@@ -273,6 +276,7 @@ class Decoder:
         self.may_begin_anywhere = self.container.format.name in _BROADCAST
         self.shows_damage_late = context.name in ("av1", "libdav1d", "libaom-av1")
         self._is_reference = reference_test(context.name, context.extradata)
+        self._second = None if self._is_verified or context.name != "vp9" else second_decoder(context)
         self.has_seen_damage = False
 
     def close(self) -> None:
@@ -431,9 +435,35 @@ class Decoder:
                 self.has_seen_damage = True
                 return (), True
         has_complained = any(not line.partition(": ")[2].startswith(_HARMLESS) for line in logged)
+        has_complained |= self._second is not None and packet is not None and is_refused(self._second, packet)
         self.has_seen_damage |= has_complained or any(frame.is_corrupt for frame in frames)
         self.n_decoded += len(frames)
         return frames, has_complained
+
+
+def second_decoder(context: Any) -> Any:
+    """Return libvpx's decoder of VP8, or of VP9 of 8 bits; None for other codecs, or if this FFmpeg is without libvpx.
+
+    Of VP9 it refuses pictures whose data end too early, which FFmpeg's own decoder fills without a sign. Of VP8 it
+    fills them otherwise.
+    """
+    name = {"vp8": "libvpx", "vp9": "libvpx-vp9"}.get(context.name)
+    has_more_bits = context.format is not None and context.format.components[0].bits > 8
+    if name not in av.codecs_available or has_more_bits:
+        return None
+    second: Any = av.CodecContext.create(name, "r")
+    second.thread_count, second.extradata = 1, context.extradata
+    return second
+
+
+def is_refused(second: Any, packet: Any) -> bool:
+    """Return True if a second decoder raises an error at a packet."""
+    with LoggedErrors():
+        try:
+            second.decode(packet)
+        except av.FFmpegError:
+            return True
+    return False
 
 
 def _best_stream(path: Path, container: Any) -> Any:

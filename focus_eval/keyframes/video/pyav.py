@@ -25,7 +25,7 @@ from focus_eval.keyframes.video.decoder import Decoder, SeekError, Step
 from focus_eval.keyframes.video.encryption import is_encrypted
 from focus_eval.keyframes.video.packets import FrameIndex, FrameRun
 from focus_eval.keyframes.video.reader import ScannedReader
-from focus_eval.keyframes.video.scan import Scan
+from focus_eval.keyframes.video.scan import Scan, writer_version
 
 _NEVER = 1 << 62
 
@@ -341,8 +341,9 @@ class PyAVReader(ScannedReader):
     def _open_decoders(self, n_decoders: int) -> list[Decoder]:
         """Return the first `n_decoders` decoders, opening those that are missing."""
         self._check_open()
+        is_verified = self._verdict is not None and self._verdict.writer == writer_version()
         while len(self._decoders) < n_decoders:
-            self._decoders.append(Decoder(self.path, state=self._state))
+            self._decoders.append(Decoder(self.path, state=self._state, is_verified=is_verified))
         return self._decoders[:n_decoders]
 
     def _run(

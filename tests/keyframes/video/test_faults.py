@@ -16,8 +16,10 @@ import pytest
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.decoder import open_container
+from tests.conftest import RECORDED
 from tests.support.keyframes.clips import write_clip
 from tests.support.keyframes.damage import nal_places
+from tests.support.keyframes.exactness import check_clip
 from tests.support.keyframes.faults import (
     SINGLE,
     STRETCHES,
@@ -54,6 +56,21 @@ def test_a_damaged_stretch_gives_no_wrong_frame(name, tmp_path):
         assert reading.kind in ("right", "refused"), (kind, reading)
         if reading.kind == "refused":
             assert reading.detail.startswith(f"{path}: ")
+
+
+def test_libvpx_finds_damage_of_vp9_that_ffmpeg_fills(tmp_path):
+    """Without it 11 of these 12 files give wrong frames."""
+    name = "vp9.webm"
+    whole = fault_clips()[name](tmp_path / name)
+    prints, data = frame_prints(whole), whole.read_bytes()
+    for kind, number in itertools.product(("byte", "bit"), range(2, 8)):
+        path = tmp_path / f"{kind}{number}.webm"
+        path.write_bytes(damaged(data, clip=name, kind=kind, number=number))
+        assert read_here(path, prints).kind == "refused", (kind, number)
+
+
+def test_vp9_of_ten_bits_is_read_though_libvpx_knows_only_eight():
+    assert check_clip(RECORDED / "vp9_10bit.webm").kind == "exact"
 
 
 @pytest.mark.parametrize("name", ["ffv1.avi", "ffv1.mkv"])

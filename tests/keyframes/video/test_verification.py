@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 from focus_eval.core.errors import VideoError
-from focus_eval.keyframes.video import open_video, verification
+from focus_eval.keyframes.video import decoder, open_video, verification
 from focus_eval.keyframes.video.manifest import MANIFEST_NAME, VERDICTS_NAME, count_verified, read_manifest, verdict_on
 from focus_eval.keyframes.video.verification import index_folder, verify_folder
 from tests.support.keyframes.clips import write_clip
@@ -187,9 +187,22 @@ def test_signs_of_damage_that_ffmpeg_passes_over_are_reported_and_refuse_nothing
     verdict = verify_folder(tmp_path)["clip.webm"]
     assert verdict.is_whole
     assert verdict.notes[0] == "1 of 30 packets hold 64 zeros in a row, as blanked sectors do"
-    assert "libvpx refuses, or decodes otherwise," in verdict.notes[1]
+    assert "pictures otherwise than FFmpeg" in verdict.notes[1]
     with open_video(path) as video:
         assert video.read(range(30)).shape[0] == 30
     assert verify_folder(tmp_path)["clip.webm"] == verdict  # as it was kept
     result = CliRunner().invoke(app, ["videos", "verify", str(tmp_path)])
     assert "packets hold 64 zeros in a row" in " ".join(result.output.split())
+
+
+def test_only_unverified_vp9_is_decoded_by_libvpx_too(tmp_path, monkeypatch):
+    (tmp_path / "verified").mkdir()
+    path = write_clip(tmp_path / "verified" / "clip.webm", n_frames=5, codec="libvpx-vp9", options={"cpu-used": "8"})
+    verify_folder(path.parent)
+    copy = tmp_path / "clip.webm"
+    copy.write_bytes(path.read_bytes())
+    monkeypatch.setattr(decoder, "is_refused", lambda second, packet: True)
+    with open_video(path) as video:
+        assert video.read([3]).shape[0] == 1
+    with open_video(copy) as video, pytest.raises(VideoError, match="frame 3 asked, but it cannot be decoded"):
+        video.read([3])
