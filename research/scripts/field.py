@@ -600,8 +600,13 @@ def _pooled(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]]) -> tuple[pd.Data
 
 
 def _difference_row(name: str, k: str, a: pd.DataFrame, b: pd.DataFrame) -> tuple[str, ...]:
-    """Return the cells of a table of differences: name, K, questions, `b` less `a`, least difference."""
-    compared = compare_paired(a["score"].to_numpy(), b["score"].to_numpy(), a["video"].tolist())
+    """Return the cells of a table of differences: name, K, questions, `b` less `a`, least difference.
+
+    As in `compare`, the difference is of the means over task types where the benchmark reports these.
+    """
+    types = a["type"].tolist() if "type" in a and a["benchmark"].nunique() == 1 else []
+    strata = types if types and all(types) else None
+    compared = compare_paired(a["score"].to_numpy(), b["score"].to_numpy(), a["video"].tolist(), strata=strata)
     return name, k, f"{len(a):,}", interval(compared.difference), f"{100 * (compared.detectable() or 0):.1f}"
 
 

@@ -121,7 +121,7 @@ def test_a_difference_that_the_test_finds_and_the_interval_does_not_is_perhaps_o
     assert (item.word, item.differs, item.is_decided) == ("perhaps ahead of", False, False)
     sentence = verdict_sentence(item, frame, "new", {})
     assert "perhaps more, not decided by 12 videos: +17.5 [−0.5, +32.7], adjusted p = 0.045" in sentence
-    assert "(one of 12 videos has 45 % of the spread)" in sentence
+    assert "(one of 12 questions has 45 % of the spread)" in sentence
     assert whole_verdict({"w": [item]}, "new", 3.0) == (
         "new is perhaps ahead of old. "
         "Perhaps: the test that is adjusted for all comparisons finds it, the interval holds 0."

@@ -4,8 +4,8 @@
 - each of `matrices`: `name`, `benchmarks`, `selections`, `cells` (their number), `hours` (null without `--machine`;
   else `choosing`, `answering`)
 - each of `benchmarks`: `name`, `asked`, `questions` (in all), `videos`, `least_differences`
-- each of `least_differences`: `points` that can be shown with 80 % power, for the assumed `discordance` and
-  `video_correlation` and their `source`
+- each of `least_differences`: `points` that a single comparison can show with 80 % power, for the assumed
+  `discordance` and `video_correlation` and their `source`
 - each of `selections`: `benchmark`, `sampler`, `encoder`, `k`, `seed`, `questions`, `unknown` (of unknown length);
   sums over questions: `pulls`, `frames` of the videos, `keyframes`, `encoded_alone`, `encoded_shared`,
   `scanned_alone`, `scanned_shared`, `forward_equivalents_alone`, `forward_equivalents_shared`; `model_usage`
@@ -14,8 +14,8 @@
 - `status`: `run`, `parts`
 - each of `parts`: `kind` (selections or answers), `name`, `rows`, `questions`, `errors`, `is_done`, `seconds_left`
 - `report`: `run`, `faults`, `tables`, `files`
-- `compare`: `a`, `b`, `table`
-- each of `tables`, and `table`: `name`, `title`, `keys` and `columns` (their headings), `rows`, `notes`
+- `compare`: `a`, `b`, `table`, `group_table` (of group scores; null without any)
+- each of `tables`, `table` and `group_table`: `name`, `title`, `keys` and `columns` (their headings), `rows`, `notes`
 - each of `rows`: `keys`, `figures`
 - each of `figures`: `value`, `low` and `high` (95 %), `published`, in the unit of the column; `text` as printed
 """
@@ -143,9 +143,10 @@ def report_document(run: Run, tables: Sequence[Table], written: Sequence[Path]) 
     }
 
 
-def compare_document(a: Run, b: Run, table: Table) -> dict[str, Any]:
+def compare_document(a: Run, b: Run, table: Table, group_table: Table | None) -> dict[str, Any]:
     """Return the document of `compare`."""
-    return {"a": a.name, "b": b.name, "table": table_document(table)}
+    groups = None if group_table is None else table_document(group_table)
+    return {"a": a.name, "b": b.name, "table": table_document(table), "group_table": groups}
 
 
 def table_document(table: Table) -> dict[str, Any]:

@@ -261,7 +261,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two runs on the questions that both answered."""
-    from focus_eval.bench.report.comparisons import run_comparison
+    from focus_eval.bench.report.comparisons import group_comparison, run_comparison
     from focus_eval.bench.report.run import is_run_path, load_run
 
     values, n_logs = parse_assignments(option), 0
@@ -280,25 +280,29 @@ def compare(
     runs = [read(path) for path in (a, b)]
     if values and not n_logs:
         raise InvalidInput("-o is for logs of lmms-eval; both of these are runs")
-    table = run_comparison(*runs, margin=margin)
+    table, groups = run_comparison(*runs, margin=margin), group_comparison(*runs, margin=margin)
+    tables = [table, groups] if groups else [table]
     if as_json:
-        typer.echo(json.dumps(compare_document(runs[0], runs[1], table), indent=1, ensure_ascii=False))
+        typer.echo(json.dumps(compare_document(runs[0], runs[1], table, groups), indent=1, ensure_ascii=False))
     else:
-        print_table(table)
+        from focus_eval.bench.report.table import notes_once
+
+        for item in notes_once(tables):
+            print_table(item)
     if out is not None and out.suffix == ".html":
-        typer.echo(str(_write_comparison(out, runs, table)), err=as_json)
+        typer.echo(str(_write_comparison(out, runs, tables)), err=as_json)
     elif out is not None:
-        write_table([table], out)
+        write_table(tables, out)
 
 
-def _write_comparison(path: Path, runs: Sequence[Run], table: Table) -> Path:
+def _write_comparison(path: Path, runs: Sequence[Run], tables: Sequence[Table]) -> Path:
     """Write a self-contained page with the comparison and the facts of both runs; return `path`."""
     from focus_eval.bench.report.page.html import render_sections, run_facts
     from focus_eval.bench.report.tables import results_table
     from focus_eval.keyframes.rows.records import write_text
 
-    sections: list[tuple[str, list[str | Table]]] = [("The comparison", [table])]
+    sections: list[tuple[str, list[str | Table]]] = [("The comparison", [*tables])]
     for name, run in zip("AB", runs, strict=True):
         facts = "; ".join(f"{title}: {text}" for title, text in run_facts(run))
         sections.append((f"{name}: {run.name}", [f"{facts}.", results_table(run, "overview")]))
-    return write_text(path, render_sections(table.title, sections))
+    return write_text(path, render_sections(tables[0].title, sections))

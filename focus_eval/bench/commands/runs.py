@@ -205,7 +205,8 @@ def _print_power(plan: Plan, differences_by_name: Mapping[str, Sequence[tuple[Di
             continue
         size = f"{' to '.join(figures)} points" if differences[-1] is not None else f"{figures[0]} points or none"
         more_videos = f"; {more_videos_text(differences[-1], len(counts))}" if differences[-1] is not None else ""
-        print_folded(f"{questions_text} can show a difference of {size} with 80 % power{more_videos}. {assumption}")
+        power_text = f"can show a difference of {size} in a single comparison with 80 % power"
+        print_folded(f"{questions_text} {power_text}{more_videos}. {assumption}")
 
 
 def _warning_lines(plan: Plan) -> list[str]:

@@ -10,7 +10,14 @@ from typing import Any
 import pandas as pd
 
 from focus_eval.bench.benchmarks.question import RECALL_SECONDS
-from focus_eval.bench.report.measures import QuestionMeans, paired, question_means, unnamed_video_notes
+from focus_eval.bench.report.measures import (
+    QuestionMeans,
+    group_means,
+    grouped_answers,
+    paired,
+    question_means,
+    unnamed_video_notes,
+)
 from focus_eval.bench.report.power import more_videos_text
 from focus_eval.bench.report.recall import recall_column
 from focus_eval.bench.report.run import Run, sampler_order
@@ -21,7 +28,13 @@ from focus_eval.keyframes.rows.identity import Matches, QuestionKey, match_quest
 
 BASELINES = ("uniform", "uniform_1fps")
 # The third was written by the version before.
-TABLE_NAMES = ("group_score", "against_baseline", "recall_against_baseline", "recall_pairs")
+TABLE_NAMES = (
+    "group_score",
+    "against_baseline",
+    "recall_against_baseline",
+    "recall_pairs",
+    "group_score_against_baseline",
+)
 CANNOT_BE_SHOWN = "none"
 
 
@@ -63,6 +76,30 @@ def baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
     title = f"Accuracy difference to {_baseline_text(pairs)}"
     table = comparison_table(pairs, name="against_baseline", title=title)
     return replace(table, notes=(*table.notes, *unnamed_video_notes(run.answer_frame)))
+
+
+def group_baseline_table(run: Run, *, baseline: str | None = None) -> Table | None:
+    """Return the group score of every sampler of `run` against its baseline, per benchmark, model and K.
+
+    Returns:
+        None if the run has no groups of questions with a score, or no baseline and none was named.
+
+    Raises:
+        UnknownName: no sampler of the run is called `baseline`.
+    """
+    cases: list[_GroupCase] = []
+    keys = ["benchmark", "model", "k"]
+    for group, part, first, rivals in _baseline_groups(grouped_answers(run), keys, run, baseline):
+        facts = run.facts_of(group[0]).group_score
+        if first and facts is not None:
+            means = {label: group_means(rows, size=facts.size) for label, rows in part.groupby("label")}
+            cases += [(group, (first, rival), (means[first], means[rival])) for rival in rivals]
+    pairs, notes = _group_pairs(cases)
+    if not pairs:
+        return None
+    title = f"Group score difference to {_baseline_text(pairs)}"
+    table = comparison_table(pairs, name="group_score_against_baseline", title=title, of="group score", unit="group")
+    return replace(table, notes=(*table.notes, *notes))
 
 
 def not_compared(run: Run, *, baseline: str | None = None) -> tuple[str, ...]:
@@ -131,10 +168,7 @@ def run_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table:
     """
     if not a.answers or not b.answers:
         raise InvalidInput(f"{a.name if not a.answers else b.name}: has no answers to compare")
-    keys = ["benchmark", "model", "k", "label"]
-    cells_a, cells_b = (
-        {tuple(map(str, key)): part for key, part in run.answer_frame.groupby(keys, sort=False)} for run in (a, b)
-    )
+    cells_a, cells_b = (_parts_by_cell(run.answer_frame) for run in (a, b))
     cell_pairs = _matched_cells(list(cells_a), list(cells_b))
     pairs, notes = [], []
     summaries: list[str] = []
@@ -147,7 +181,7 @@ def run_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table:
         n_paired += len(matches.pairs)
         name_a, name_b = _names(part_a, part_b)
         paired_part = _with_ids_of(part_a, part_b, matches)
-        group = (key_a[0], " / ".join(dict.fromkeys((key_a[1], key_b[1]))), _k_text(key_a[2], key_b[2]))
+        group = _shared_keys(key_a, key_b)
         mean_pair = (question_means(part_a, "score"), question_means(paired_part, "score"))
         pair = _pair(*mean_pair, name_a, name_b, group, margin=margin)
         if pair is not None:
@@ -174,6 +208,70 @@ def run_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table:
     title = f"Accuracy difference of {b.name} to {a.name}"
     table = comparison_table(pairs, name="comparison", title=title, margin=margin)
     return replace(table, notes=(*table.notes, *dict.fromkeys(notes)))
+
+
+def group_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table | None:
+    """Return a table of the group scores of run `b` minus those of run `a`, for the cells that `run_comparison` pairs.
+
+    Groups are paired by their questions.
+
+    Args:
+        margin: as in `run_comparison`.
+
+    Returns:
+        None if no group of questions with a score is in both.
+    """
+    cells_a, cells_b = (_parts_by_cell(run.answer_frame) for run in (a, b))
+    groups_a, groups_b = (_parts_by_cell(grouped_answers(run)) for run in (a, b))
+    cases: list[_GroupCase] = []
+    for key_a, key_b in _matched_cells([*cells_a], [*cells_b]):
+        facts = a.facts_of(key_a[0]).group_score
+        if facts is None or key_a not in groups_a or key_b not in groups_b:
+            continue
+        part_a, part_b = groups_a[key_a], groups_b[key_b]
+        matches = match_questions([*question_keys(part_a).values()], [*question_keys(part_b).values()])
+        if matches.pairs:
+            name_a, name_b = _names(part_a, part_b)
+            paired_part = _with_ids_of(part_a, part_b, matches)
+            means = (group_means(part_a, size=facts.size), group_means(paired_part, size=facts.size))
+            cases.append((_shared_keys(key_a, key_b), (name_a, name_b), means))
+    pairs, notes = _group_pairs(cases, margin=margin)
+    if not pairs:
+        return None
+    title = f"Group score difference of {b.name} to {a.name}"
+    table = comparison_table(pairs, name="group_comparison", title=title, of="group score", unit="group", margin=margin)
+    return replace(table, notes=(*table.notes, *notes))
+
+
+# Keys of a table's line, names of the two series, and the scores of their groups.
+_GroupCase = tuple[tuple[str, ...], tuple[str, str], tuple[QuestionMeans, QuestionMeans]]
+
+
+def _group_pairs(cases: Iterable[_GroupCase], *, margin: float | None = None) -> tuple[list[Pair], tuple[str, ...]]:
+    """Return the comparisons of group scores, and notes on the failed questions and the groups left out."""
+    pairs, n_left_out = [], 0
+    for group, names, means in cases:
+        pair = _pair(*means, *names, group, margin=margin, unit="group")
+        n_pairs = 0 if pair is None else pair.compared.difference.questions
+        n_left_out = max(n_left_out, *(len(series.keys) - n_pairs for series in means))
+        pairs += [] if pair is None else [pair]
+    notes = ["A group is all questions about one video, with its official score; one that failed counts as wrong."]
+    if n_left_out:
+        notes.append(f"Groups without the same questions on both sides, left out: {n_left_out:,} at most in a line.")
+    return pairs, tuple(notes)
+
+
+def _parts_by_cell(frame: pd.DataFrame) -> dict[tuple[str, ...], pd.DataFrame]:
+    """Return the lines of each cell of answers, by benchmark, model, K and label."""
+    if frame.empty:
+        return {}
+    keys = ["benchmark", "model", "k", "label"]
+    return {tuple(map(str, key)): part for key, part in frame.groupby(keys, sort=False)}
+
+
+def _shared_keys(key_a: tuple[str, ...], key_b: tuple[str, ...]) -> tuple[str, ...]:
+    """Return benchmark, model and K of two cells for a line of a table."""
+    return key_a[0], " / ".join(dict.fromkeys((key_a[1], key_b[1]))), _k_text(key_a[2], key_b[2])
 
 
 def question_keys(part: pd.DataFrame) -> dict[str, QuestionKey]:
@@ -304,17 +402,20 @@ def comparison_table(
     title: str,
     keys: Sequence[str] = ("Benchmark", "Model", "K"),
     of: str = "accuracy",
+    unit: str = "question",
     margin: float | None = None,
 ) -> Table:
     """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names the measure.
 
     Args:
+        unit: what a score is of, a question or a group.
         margin: points that the pairs were tested to differ by less than; None if they were not.
     """
     detectable = [pair.compared.detectable(tests=len(pairs)) for pair in pairs]
-    columns: tuple[str, ...] = ("B − A (points)", "Questions", "Better A / B", "p", "p (Holm)", "Detectable")
+    counted = f"{unit.capitalize()}s"
+    columns: tuple[str, ...] = ("B − A (points)", counted, "Better A / B", "p", "p (Holm)", "Detectable")
     equivalence_cells: list[Cells] = [{} for _ in pairs]
-    notes = [*_notes(pairs, detectable, of)]
+    notes = [*_notes(pairs, detectable, of, unit)]
     if margin is not None:
         column = f"p within ±{margin:g}"
         p_values = holm([1.0 if pair.p_equivalent is None else pair.p_equivalent for pair in pairs])
@@ -326,7 +427,7 @@ def comparison_table(
         )
     return difference_table(
         [
-            ((*pair.group, pair.a, pair.b), _cells(pair.compared, difference) | equivalence)
+            ((*pair.group, pair.a, pair.b), _cells(pair.compared, difference, counted) | equivalence)
             for pair, difference, equivalence in zip(pairs, detectable, equivalence_cells, strict=True)
         ],
         name=name,
@@ -364,31 +465,31 @@ def _baseline_groups(
         yield tuple(map(str, group)), part, first, sorted(labels - {first}, key=sampler_order)
 
 
-def _cells(compared: PairedComparison, detectable: float | None) -> Cells:
-    """Return the table cells of one comparison, by column."""
+def _cells(compared: PairedComparison, detectable: float | None, counted: str) -> Cells:
+    """Return the table cells of one comparison, by column; `counted` is the column of the number of questions."""
     no_difference = Value(text=CANNOT_BE_SHOWN if compared.spread is not None else "")
     return {
         "B − A (points)": compared,
-        "Questions": str(compared.difference.questions),
+        counted: str(compared.difference.questions),
         "Better A / B": f"{compared.better_a} / {compared.better_b}",
         "Detectable": no_difference if detectable is None else Value(ours=100 * detectable),
     }
 
 
-def _notes(pairs: Sequence[Pair], detectable: Sequence[float | None], of: str) -> Iterable[str]:
-    """Yield the notes below a table of comparisons of the measure `of`.
+def _notes(pairs: Sequence[Pair], detectable: Sequence[float | None], of: str, unit: str) -> Iterable[str]:
+    """Yield the notes below a table of comparisons of the measure `of`, which is of a `unit`.
 
     Args:
         detectable: the detectable difference of each pair.
     """
     yield (
-        f"B − A: difference of {of} in points over the questions that both have, each with its mean over seeds; 95 % "
+        f"B − A: difference of {of} in points over the {unit}s that both have, each with its mean over seeds; 95 % "
         "interval: sign flips over videos, with two half videos added."
     )
     over_types = sorted({pair.group[0] for pair in pairs if pair.is_over_types})
     if over_types:
         yield f"{' and '.join(over_types)}: the difference of the means over task types."
-    yield "Better A / B: questions on which that sampler has the higher score."
+    yield f"Better A / B: {unit}s on which that sampler has the higher score."
     among = f" as one of {len(pairs)} that Holm adjusts" if len(pairs) > 1 else ""
     yield (
         f"Detectable: least difference, in points, that gets an arrow{among} in 80 % of runs, from the spread over "
@@ -400,7 +501,7 @@ def _notes(pairs: Sequence[Pair], detectable: Sequence[float | None], of: str) -
     ):
         yield (
             f"Detectable, {CANNOT_BE_SHOWN}: a difference cannot be shown with this many videos. Fewer than 80 % of "
-            "runs would show it even if every question that differs did so in one direction."
+            f"runs would show it even if every {unit} that differs did so in one direction."
         )
     stated_differences = [
         (difference, pair.compared.difference.videos)
@@ -426,13 +527,20 @@ def _pairs(part: pd.DataFrame, column: str, names: Sequence[tuple[str, str]], gr
 
 
 def _pair(
-    a: QuestionMeans, b: QuestionMeans, name_a: str, name_b: str, group: tuple[str, ...], *, margin: float | None = None
+    a: QuestionMeans,
+    b: QuestionMeans,
+    name_a: str,
+    name_b: str,
+    group: tuple[str, ...],
+    *,
+    margin: float | None = None,
+    unit: str = "question",
 ) -> Pair | None:
     """Return the comparison on the questions that both have, `margin` in points; None if they share none."""
     first, second = paired(a, b)
     if not first.keys:
         return None
-    compared = compare_paired(first.values, second.values, first.videos, strata=first.strata)
+    compared = compare_paired(first.values, second.values, first.videos, strata=first.strata, unit=unit)
     differences, is_over_types = second.values - first.values, first.strata is not None
     p_equivalent = None
     if margin is not None:

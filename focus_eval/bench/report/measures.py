@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -371,21 +372,58 @@ def _hours_table(frame: pd.DataFrame) -> Table:
     )
 
 
+def grouped_answers(run: Run) -> pd.DataFrame:
+    """Return the lines of `run.answer_frame` whose question is one of a group that has an official score."""
+    frame = run.answer_frame if run.answers else pd.DataFrame()
+    if frame.empty:
+        return frame
+    has_score = {name: run.facts_of(str(name)).group_score is not None for name in frame["benchmark"].unique()}
+    return frame[frame["group"].map(bool) & frame["benchmark"].map(has_score).astype(bool)]
+
+
+def group_means(part: pd.DataFrame, *, size: int) -> QuestionMeans:
+    """Return the official score of each group in `part`, its mean over seeds; the keys are the ids of its questions.
+
+    A question that failed counts as wrong. Groups with a hidden answer are left out, and seeds that lack a question.
+
+    Args:
+        part: lines of one benchmark and configuration, from `grouped_answers`.
+        size: questions of a group.
+    """
+    ids = {video: sorted(set(lines)) for video, lines in part.groupby("video", sort=False)["question_id"]}
+    scores: dict[str, list[float]] = {}
+    for _, rows in part.groupby("seed"):
+        n_asked = rows.groupby("video")["question_id"].nunique()
+        for video, score in _scores_of_groups(rows, size=size).items():
+            if n_asked[video] == len(ids[video]):
+                scores.setdefault(video, []).append(score)
+    benchmark = str(part["benchmark"].iloc[0])
+    return QuestionMeans(
+        tuple((benchmark, json.dumps(ids[video])) for video in scores),
+        np.array([np.mean(of_seeds) for of_seeds in scores.values()], dtype=np.float64),
+        tuple((benchmark, video) for video in scores),
+        ("",) * len(scores),
+    )
+
+
+def _scores_of_groups(part: pd.DataFrame, *, size: int) -> dict[str, float]:
+    """Return the official score of each group by its video; a question that failed counts as wrong."""
+    # An answered question without a score has a hidden answer.
+    is_hidden = part["score"].isna() & part["is_answered"].astype(bool)
+    known = part["score"].fillna(0.0).astype(object).mask(is_hidden, None)
+    return score_groups(zip(part["video"], part["question_id"], known, part["group"], strict=True), size=size)
+
+
 def group_score_table(run: Run) -> Table | None:
     """Return the official scores of groups, per benchmark, model, sampler, K and seed; None without any."""
-    frame = run.answer_frame if run.answers else pd.DataFrame()
-    if frame.empty or not frame["group"].map(bool).any():
+    frame = grouped_answers(run)
+    if frame.empty:
         return None
     lines, n_hidden = [], 0
-    for keys, part in frame[frame["group"].map(bool)].groupby(["benchmark", "model", "label", "k", "seed"], sort=False):
+    for keys, part in frame.groupby(["benchmark", "model", "label", "k", "seed"], sort=False):
         facts = run.facts_of(str(keys[0])).group_score
         if facts is not None:
-            # An answered question without a score has a hidden answer; one that failed counts as wrong.
-            is_hidden = part["score"].isna() & part["is_answered"].astype(bool)
-            known = part["score"].fillna(0.0).astype(object).mask(is_hidden, None)
-            scores = score_groups(
-                zip(part["video"], part["question_id"], known, part["group"], strict=True), size=facts.size
-            )
+            scores = _scores_of_groups(part, size=facts.size)
             n_hidden = max(n_hidden, part["video"].nunique() - len(scores))
             estimate = mean_estimate(list(scores.values()), list(scores))
             figures = {"Group score": Value.of(estimate), "Groups": Value(ours=len(scores), digits=0)}

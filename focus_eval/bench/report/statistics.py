@@ -40,6 +40,7 @@ class Estimate:
         remark: what makes the interval wide, for print beside it; "" for an ordinary one.
         largest_video: share of the video that differs most in the sum of squares over videos; None where it does not
             widen the interval.
+        unit: what a score is of, a question or a group of questions.
     """
 
     value: float
@@ -49,6 +50,7 @@ class Estimate:
     videos: int
     remark: str = ""
     largest_video: float | None = None
+    unit: str = "question"
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for an interval with one end, or with ends that do not ascend."""
@@ -69,7 +71,7 @@ class Estimate:
             return self.remark
         if self.largest_video is None:
             return "p is near 0.05"
-        units = "questions" if self.videos == self.questions else "videos"
+        units = f"{self.unit}s" if self.videos == self.questions else "videos"
         return f"one of {self.videos} {units} has {100 * self.largest_video:.0f} % of the spread"
 
 
@@ -123,7 +125,12 @@ def mean_estimate(scores: ArrayLike, videos: Sequence[object], *, strata: Sequen
 
 
 def difference_estimate(
-    differences: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None, level: float = LEVEL
+    differences: ArrayLike,
+    videos: Sequence[object],
+    *,
+    strata: Sequence[str] | None = None,
+    level: float = LEVEL,
+    unit: str = "question",
 ) -> Estimate:
     """Return the mean of paired `differences`; its interval holds the means that the sign-flip test does not reject.
 
@@ -136,6 +143,7 @@ def difference_estimate(
         differences: score of sampler b minus that of sampler a per question, in [-1, 1], shape `(n,)`.
         videos, strata: as in `mean_estimate`.
         level: level of the interval.
+        unit: what a difference is of, a question or a group of questions.
 
     Returns:
         The estimate, without an interval if there are fewer than 5 videos.
@@ -147,7 +155,7 @@ def difference_estimate(
     sums, shares = _parts_of_difference(values, videos, strata)
     value = float(sums.sum())
     if sums.size < MIN_VIDEOS:
-        return Estimate(value, None, None, values.size, sums.size)
+        return Estimate(value, None, None, values.size, sums.size, unit=unit)
     if _n_differing(sums) < MIN_VIDEOS:
         from scipy.special import betaincinv
 
@@ -156,15 +164,15 @@ def difference_estimate(
             float(betaincinv(count + 1, sums.size - count, (1 + level) / 2) * shares.max() * sums.size)
             for count in _gained_and_lost(sums)
         )
-        units = "questions" if sums.size == values.size else "videos"
+        units = f"{unit}s" if sums.size == values.size else "videos"
         remark = f"{_n_differing(sums)} of {sums.size} {units} {DIFFER}"
-        return Estimate(value, max(-1.0, -lost), min(1.0, gained), values.size, sums.size, remark)
+        return Estimate(value, max(-1.0, -lost), min(1.0, gained), values.size, sums.size, remark, unit=unit)
     low, high = _flips(sums, shares).interval(value, level=level)
     few = has_few_effective_videos(shares)
     remark = f"{FEW_EFFECTIVE}: {effective_number(shares):.0f} of {sums.size}" if few else ""
     squares = sums**2 / float(sums @ sums)
     largest = float(squares.max()) if squares.max() >= LARGE_SHARE else None
-    return Estimate(value, low, high, values.size, sums.size, remark, largest)
+    return Estimate(value, low, high, values.size, sums.size, remark, largest, unit)
 
 
 def equivalence_p(
@@ -376,7 +384,12 @@ class PairedComparison(Tested):
 
 
 def compare_paired(
-    a: ArrayLike, b: ArrayLike, videos: Sequence[object], *, strata: Sequence[str] | None = None
+    a: ArrayLike,
+    b: ArrayLike,
+    videos: Sequence[object],
+    *,
+    strata: Sequence[str] | None = None,
+    unit: str = "question",
 ) -> PairedComparison:
     """Return the tested mean of `b - a`, for two samplers' scores on the same questions.
 
@@ -384,6 +397,7 @@ def compare_paired(
         a, b: score per question in [0, 1], the mean over its seeds, shape `(n,)`, in the same order.
         videos: the video of each question, shape `(n,)`.
         strata: as in `mean_estimate`.
+        unit: as in `difference_estimate`.
 
     Raises:
         InvalidInput: different numbers of scores, or scores outside [0, 1].
@@ -398,7 +412,7 @@ def compare_paired(
     sums, shares = _parts_of_difference(differences, videos, strata)
     p_value, is_exact = sign_flip_p(sums, weights=shares)
     better_a, better_b = int((differences < -1e-12).sum()), int((differences > 1e-12).sum())
-    difference = difference_estimate(differences, videos, strata=strata)
+    difference = difference_estimate(differences, videos, strata=strata, unit=unit)
     return PairedComparison(
         difference=difference,
         better_a=better_a,

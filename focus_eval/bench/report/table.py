@@ -216,8 +216,8 @@ RANDOM_NOTE = "*: of 20,000 random assignments of signs; otherwise of all."
 
 # Notes on intervals that are wide for a reason, by a part of the estimate's remark.
 _REMARK_NOTES = {
-    DIFFER: "N of M videos (or questions, one of each video) differ: fewer than 5, so that the interval is Clopper and "
-    "Pearson's for their number, times the questions of the largest video over the mean.",
+    DIFFER: "N of M videos (or questions or groups, one of each video) differ: fewer than 5, so that the interval is "
+    "Clopper and Pearson's for their number, times the questions of the largest video over the mean.",
     FEW_EFFECTIVE: "Few effective videos: a few have most of the questions. (sum n)² / sum n² is below half of the "
     "videos, and the interval is widened.",
 }

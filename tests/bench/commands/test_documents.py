@@ -43,7 +43,7 @@ def check_keys(document, name, listed_keys):
     """Compare a document's keys with the listed ones, and those of the entries of its lists."""
     assert set(document) == listed_keys[name], name
     for key, value in document.items():
-        if key == "table":
+        if key in ("table", "group_table") and value is not None:
             check_keys(value, key, listed_keys)
         for item in value if key in LISTS and isinstance(value, list) else ():
             check_keys(item, key, listed_keys)

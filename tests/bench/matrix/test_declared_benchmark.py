@@ -16,6 +16,7 @@ from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.preflight import check_all
 from focus_eval.bench.matrix.questions import load_questions
 from focus_eval.bench.report.measures import counts_of, group_score_table
+from focus_eval.bench.report.page.html import report_tables
 from focus_eval.bench.report.run import load_run
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import resource_path
@@ -81,16 +82,24 @@ def test_rows_of_a_benchmark_scored_in_groups_have_its_group_score(tmp_path):
     document["benchmarks"][0]["group_score"] = {
         "metric": "score", "question_metric": "acc", "type": "kind", "structure": "levels", "size": 2
     }  # fmt: skip
-    (tmp_path / "matrix.yaml").write_text(yaml.safe_dump({**document, "samplers": ["uniform"]}))
+    (tmp_path / "matrix.yaml").write_text(yaml.safe_dump({**document, "samplers": ["uniform", "random"]}))
     matrix = load_matrix(tmp_path / "matrix.yaml")
     run_matrix(matrix, out=tmp_path / "run")
     run = load_run(tmp_path / "run")
-    assert [row.facts["group"] for row in run.selections] == [["logic", "[1, 2]"], ["relevance", "[1, 2]"]] * 2
+    assert [row.facts["group"] for row in run.selections] == [["logic", "[1, 2]"], ["relevance", "[1, 2]"]] * 4
     # The second question of the logic group is right: it counts nothing. One of two is a quarter.
-    answers = [answered(row, is_right=row.question_id in ("u2", "u3")) for row in run.selections]
-    table = group_score_table(replace(run, answers=answers))
-    (line,) = table.rows
-    assert (line.figures[0].ours, line.figures[1].ours) == (pytest.approx(100 * (0 + 1 / 4) / 2), 2)
+    answers = [
+        answered(row, is_right=row.sampler == "random" or row.question_id in ("u2", "u3")) for row in run.selections
+    ]
+    answered_run = replace(run, answers=answers)
+    figures = {row.keys[2]: row.figures for row in group_score_table(answered_run).rows}
+    assert (figures["uniform"][0].ours, figures["uniform"][1].ours) == (pytest.approx(100 * (0 + 1 / 4) / 2), 2)
+    tables = {table.name: table for table in report_tables(answered_run)}
+    (line,) = tables["group_score_against_baseline"].rows
+    assert line.keys[-2:] == ("uniform", "random [control]")
+    assert line.figures[0].ours == pytest.approx(figures["random [control]"][0].ours - figures["uniform"][0].ours)
+    assert tables["group_score_against_baseline"].columns[1:3] == ("Groups", "Better A / B")
+    assert line.figures[1:3] == ("2", "0 / 2")
 
 
 def answered(row, *, is_right):

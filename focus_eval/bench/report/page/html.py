@@ -13,7 +13,13 @@ from typing import Any
 from urllib.parse import quote
 
 from focus_eval.bench.benchmarks.question import NEAR_SECONDS
-from focus_eval.bench.report.comparisons import baseline_labels, baseline_table, not_compared, recall_table
+from focus_eval.bench.report.comparisons import (
+    baseline_labels,
+    baseline_table,
+    group_baseline_table,
+    not_compared,
+    recall_table,
+)
 from focus_eval.bench.report.measures import FORWARDS, cost_tables, group_score_table
 from focus_eval.bench.report.page.browser import Browser, json_for_script, pack_browser
 from focus_eval.bench.report.page.charts import (
@@ -199,7 +205,8 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
     accuracy, recall = baseline_table(run, baseline=baseline), recall_table(run, baseline=baseline)
     tables += [accuracy] if accuracy else []
     tables[-1] = replace(tables[-1], notes=(*tables[-1].notes, *not_compared(run, baseline=baseline)))
-    return [*tables, recall] if recall else tables
+    group_differences = group_baseline_table(run, baseline=baseline)
+    return [*tables, *(table for table in (group_differences, recall) if table)]
 
 
 def _counts_line(counts: Counts) -> str:
