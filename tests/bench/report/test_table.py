@@ -85,7 +85,7 @@ def disputed_text(differences, videos):
 def test_where_p_and_interval_disagree_there_is_no_arrow_and_the_shape_that_causes_it():
     one_large = [0.1, 0.0, 0.3, 0.0, 0.3, -0.3, 0.1, 0.5, 0.2, 0.1, 0.7, 0.1]
     assert disputed_text(one_large, range(12)) == (
-        "+17.5 [−0.5, 32.7] (no arrow: one of 12 videos has 45 % of the spread)"
+        "+17.5 [−0.5, 32.7] (no arrow: one of 12 questions has 45 % of the spread)"
     )
     # Zipf: the first of 40 videos has a quarter of the questions.
     sizes = np.maximum(1, np.round(60 / np.arange(1, 41))).astype(int)
