@@ -102,7 +102,7 @@ def _pulled(row: SelectionRow) -> list[list[float]]:
     """Return `[times, relevance]` of at most `MOST_PULLS_DRAWN` scored frames, in time order; times in seconds."""
     relevance = np.array(row.pulled_relevance, dtype=np.float64)
     is_known = ~np.isnan(relevance)
-    if row.info is None or not is_known.any():
+    if not is_known.any() or row.info is None:
         return [[], []]
     frames, relevance = np.array(row.pulled_frames)[is_known], relevance[is_known]
     order = np.argsort(frames)
