@@ -58,11 +58,20 @@ def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[
     if 0 < n_promised < n_packets:
         return f"the header promises {n_promised} frames, the file holds {n_packets}: part of it is there twice"
     # AVI counts a repeated frame, which has an index entry but no packet; its time base is one frame. The last frame
-    # may be repeated as often as any other.
-    n_packets = max(n_packets, packets.end_ticks + int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1)
+    # may be repeated as often as any other, or as often as empty chunks behind it say.
+    n_repeats = max(int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1, _n_empty_chunks_at_end(data))
+    n_packets = max(n_packets, packets.end_ticks + n_repeats)
     if n_promised > n_packets:
         return f"the header promises {n_promised} frames, the file holds {n_packets}: cut off"
     return None
+
+
+def _n_empty_chunks_at_end(data: mmap.mmap) -> int:
+    """Return the number of an AVI's empty chunks of pictures just before its index."""
+    start = end = data.rfind(b"idx1")
+    while start >= 8 and data[start - 6 : start - 5] == b"d" and data[start - 4 : start] == bytes(4):
+        start -= 8
+    return (end - start) // 8
 
 
 _NESTED = (b"traf", b"trak", b"mdia", b"minf", b"stbl")

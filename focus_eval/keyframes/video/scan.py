@@ -186,7 +186,7 @@ def _scan(path: Path) -> Scan:
             n_frames = index.frame_packet.size
         else:
             n_frames = _count_frames(decoder, packets, index)
-        ticks = index.frame_ticks if index else _counted_ticks(packets, n_frames)
+        ticks = index.frame_ticks if index else _counted_ticks(decoder, packets, n_frames)
         appearance = Appearance.of_stream(decoder.stream)
         return Scan(
             info=VideoInfo(
@@ -252,7 +252,7 @@ def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex
     if index is None:
         return None
     has_b_frames = bool(decoder.stream.codec_context.has_b_frames)
-    if has_b_frames and decoder.container.format.name == "avi":
+    if decoder.container.format.name == "avi" and (has_b_frames or _has_guessed_times(decoder, packets)):
         return None
     if packets.is_second_field.any():
         return _index_of_decode(decoder, index, n_frames=_N_HEAD)
@@ -292,12 +292,20 @@ def _index_of_decode(decoder: Decoder, index: FrameIndex, *, n_frames: int) -> F
     return FrameIndex.build(packets, first_ticks=int(index.frame_ticks[0]))
 
 
-def _counted_ticks(packets: Packets, n_frames: int) -> IntArray | None:
+def _has_guessed_times(decoder: Decoder, packets: Packets) -> bool:
+    """Return True for H.264 and HEVC in AVI if FFmpeg, which guesses their times, moves some out of their slots."""
+    is_guessed = decoder.container.format.name == "avi" and decoder.stream.codec_context.name in ("h264", "hevc")
+    steps, slots = (np.diff(np.sort(ticks)) for ticks in (packets.ticks, packets.decode_ticks))
+    return is_guessed and not np.array_equal(steps, slots)
+
+
+def _counted_ticks(decoder: Decoder, packets: Packets, n_frames: int) -> IntArray | None:
     """Return the times of frames that come in another order than the packets' times show; None if unknown.
 
     Each packet then is one frame, in a container that has no presentation times.
     """
-    ticks = np.sort(packets.ticks[~packets.is_hidden])
+    packet_ticks = packets.decode_ticks if _has_guessed_times(decoder, packets) else packets.ticks
+    ticks = np.sort(packet_ticks[~packets.is_hidden])
     is_told = not (packets.lacks_ticks or packets.goes_back) and ticks.size == n_frames
     return ticks if is_told and (np.diff(ticks) > 0).all() else None
 
@@ -316,7 +324,7 @@ def _rate(
     return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)
 
 
-FORMAT = 8  # raised whenever a scan would find something else in the same file
+FORMAT = 9  # raised whenever a scan would find something else in the same file
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_second_field", "is_corrupt")

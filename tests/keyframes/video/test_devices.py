@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from fractions import Fraction
 
 import av
 import numpy as np
 import pytest
 
+from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.packets import StartTest, reference_test
 from focus_eval.keyframes.video.scan import SideDataType
 from tests.conftest import RECORDED
-from tests.support.keyframes.clip_files import hide_slices, pad_units
+from tests.support.keyframes.clip_files import edit_packets, hide_slices, pad_units
 from tests.support.keyframes.clips import clip_makers, write_clip
 from tests.support.keyframes.devices import VERDICTS, judge_here
 from tests.support.keyframes.exactness import check_clip
@@ -24,6 +26,7 @@ PHONES = RECORDED / "phones"
 _MOST_BYTES = 60_000
 # Kind of side data of LCEVC.
 _ENHANCEMENT = 28
+_X265 = {"x265-params": "log-level=error"}
 
 
 @pytest.mark.parametrize("name", ["sample_android_slow_motion.mp4", "sample_sef_slow_motion.mp4"])
@@ -103,7 +106,7 @@ def test_a_valid_file_that_was_once_refused_is_right(name, shared):
     assert judge_here(shared("data/faults") / name).kind == "right"
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts", "mpg", "flv", "h264"])
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts", "mpg", "flv", "h264", "avi"])
 @pytest.mark.parametrize("is_paired", [False, True])
 def test_fields_make_frames_in_every_container(suffix, is_paired, shared, tmp_path):
     """A camera's fields, each in a packet of its own or both in one."""
@@ -112,21 +115,100 @@ def test_fields_make_frames_in_every_container(suffix, is_paired, shared, tmp_pa
         template = clip.streams.video[0]
         stream = output.add_stream_from_template(template)
         packets = [packet for packet in clip.demux(template) if packet.size]
-        for first, second in zip(packets[::2], packets[1::2], strict=True):
-            pair = av.Packet(bytes(first) + bytes(second))
-            pair.pts, pair.dts, pair.time_base, pair.is_keyframe = (
-                first.pts,
-                first.dts,
-                first.time_base,
-                first.is_keyframe,
-            )
-            for packet in [pair] if is_paired else [first, second]:
-                packet.stream = stream
-                output.mux_one(packet)
+        if is_paired:
+            packets = [_joined(*pair) for pair in zip(packets[::2], packets[1::2], strict=True)]
+        if suffix == "avi":
+            stream.time_base = Fraction(1, 25 if is_paired else 50)
+        for slot, packet in enumerate(packets):
+            if suffix == "avi":  # which has no times, but slots
+                packet.pts, packet.dts, packet.duration, packet.time_base = slot, slot, 1, stream.time_base
+            packet.stream = stream
+            output.mux_one(packet)
     reading = judge_here(path)
     assert reading.kind == "right", reading
     with open_video(path) as video:
         assert np.diff(video.frame_times(range(video.info.n_frames))) == pytest.approx(0.04, abs=0.001)
+
+
+def _joined(first, second):
+    pair = av.Packet(bytes(first) + bytes(second))
+    pair.pts, pair.dts, pair.time_base = first.pts, first.dts, first.time_base
+    pair.is_keyframe = first.is_keyframe
+    return pair
+
+
+@pytest.mark.parametrize("n_b", [0, 3])
+def test_times_of_h264_in_avi_are_its_slots_and_not_those_that_ffmpeg_guesses(n_b, tmp_path):
+    path, ticks = tmp_path / "clip.avi", list(range(0, 120, 2))
+    write_clip(path, fps=25, ticks=ticks, options={"x264-params": f"bframes={n_b}:b-adapt=0"})
+    assert judge_here(path).kind == "right"
+    with open_video(path) as video:
+        assert video.frame_times(range(60)) == pytest.approx(np.array(ticks) / 25)
+
+
+def test_the_last_frame_of_an_avi_may_be_shown_for_long(tmp_path):
+    path = tmp_path / "clip.avi"
+    source = write_clip(tmp_path / "source.avi", n_frames=12, fps=25, codec="mpeg4")
+    with av.open(str(source)) as clip, av.open(str(path), "w") as output:
+        template = clip.streams.video[0]
+        stream = output.add_stream_from_template(template)
+        for packet in (packet for packet in clip.demux(template) if packet.size):
+            packet.duration = 50 if packet.pts == 11 else 1
+            packet.stream = stream
+            output.mux_one(packet)
+    with av.open(str(path)) as clip:
+        assert clip.streams.video[0].frames == 61
+    assert judge_here(path).kind == "right"
+    path.write_bytes(path.read_bytes().replace((61).to_bytes(4, "little"), (62).to_bytes(4, "little")))
+    with pytest.raises(VideoError, match="the header promises 62 frames, the file holds 61"):
+        open_video(path)
+
+
+def _with_enhancement_layer(picture):
+    """Put a unit of type 63 behind a picture, as Dolby Vision does."""
+    return picture + (40).to_bytes(4, "big") + bytes((63 << 1, 1)) + bytes(range(1, 39))
+
+
+def _with_second_view(picture):
+    """Put a slice of layer 1 behind a picture, as spatial video does."""
+    return picture + (40).to_bytes(4, "big") + bytes((1 << 1, 1 << 3 | 1)) + bytes(range(1, 39))
+
+
+@pytest.mark.parametrize("edit", [_with_enhancement_layer, _with_second_view])
+@pytest.mark.parametrize("suffix", ["mp4", "ts"])
+def test_further_layers_of_hevc_are_no_damage(edit, suffix, tmp_path):
+    def make(path):
+        return write_clip(path.with_suffix(".mp4"), n_frames=24, codec="libx265", options=_X265)
+
+    reading = judge_here(edit_packets(tmp_path / f"clip.{suffix}", make=make, edit=edit))
+    assert reading.kind == "right", reading
+
+
+@pytest.mark.parametrize("suffix", ["ts", "mkv"])
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+def test_parameter_sets_may_change_in_mid_stream(codec, suffix, tmp_path):
+    """Joined parts of one stream, with other references, sizes and tools from frame 20 on."""
+    name = codec.removeprefix("lib") + "-params"
+    log = "log-level=error:" if codec == "libx265" else ""
+    settings = [{"params": "ref=1:bframes=0"}, {"params": "ref=4:bframes=3", "width": 128}]
+    path, shift = tmp_path / f"clip.{suffix}", 0
+    with av.open(str(path), "w") as output:
+        stream = None
+        for number, setting in enumerate(settings):
+            options = {name: f"{log}repeat-headers=1:{setting.pop('params')}"}
+            part = write_clip(tmp_path / f"part{number}.ts", n_frames=20, codec=codec, options=options, **setting)
+            with av.open(str(part)) as clip:
+                template = clip.streams.video[0]
+                stream = stream or output.add_stream_from_template(template)
+                for packet in clip.demux(template):
+                    if packet.size:
+                        packet.pts, packet.dts, packet.stream = packet.pts + shift, packet.dts + shift, stream
+                        output.mux_one(packet)
+            shift += 90_000
+    reading = judge_here(path)
+    assert reading.kind == "right", reading
+    with open_video(path) as video:
+        assert video.info.n_frames == 40
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "mpeg4", "mpeg2video", "vp8", "vp9", "av1"])
