@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Hundreds of processes are started: without bytecode each would compile torch again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test research check bench clips faults docs docs-tools installs rehearsal clean
+.PHONY: setup demo test test-all research check bench clips faults docs docs-tools installs rehearsal clean
 
 setup: $(VENV)/.ready
 
@@ -20,8 +20,15 @@ demo: setup
 	$(BIN)/focus-eval demo
 
 # Three workers for two cores: tests wait for processes that they start.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# Five minutes on two cores: what a change breaks most often.
 test: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not slow"
+
+# Then the rest: all wrappers and clips, damage, kills, pages, installs, the rehearsal.
+test-all: test
+	$(PYTEST) -m slow
 
 # The figures of the pages in research, from recorded rows and the public files beside the checkout.
 research: setup

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "pack": "tests/bench/rows/test_packed.py",
     "import relevance AKS": "tests/external/imports",
     "evidence results/runs/field": "tests/external/test_evidence.py",
+    "predict": "research/tests/test_predict.py",
     "check bisect_peaks": "tests/lab/test_new_sampler.py",
 }
 # What it begins with -> its exit code and what it says: without weights, data or a service; audit notes something.

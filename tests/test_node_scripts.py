@@ -70,7 +70,7 @@ def test_without_a_gpu_every_part_runs_and_page_and_machine_say_that_it_was_a_dr
     assert "**Not" not in text
     assert "Tiny networks: these figures say that the script runs" in text
     assert re.search(r"720p \| 0 of \d+ values differ", text), "parity compared something"
-    assert re.search(r"\| 360p \| fp32 \| [1-9]\d* \|", text), "the worker scored frames"
+    assert re.search(r"\| 360p \| processes \| fp32 \| 32 \| [1-9]\d* \|", text), "the worker scored frames"
     settings = load_machine(machine)
     fp32 = settings.frames_per_second["blip"]["fp32"]
     (hours,) = re.findall(r"\| aks \| 7,200 \| 9.3 \| ([\de.+-]+) \|", text)

@@ -677,11 +677,11 @@ class DecodeProcesses:
             job.fail(RunError(f"a process that decodes could not start (exit code {code}); its error stands above"))
         elif -code in _FAULTS or code >= 0:
             cause = f"signal {-code}" if code < 0 else f"exit code {code}"
-            print(f"{job.path}: reading this file ended the process ({cause})", file=sys.stderr, flush=True)
-            fault = (
-                f"{job.path}: reading this file ended the process ({cause}); re-encode it, or run again with "
-                "--retry-errors"
-            )
+            what_ended = f"{job.path}: reading this file ended the process ({cause})"
+            fault = f"{what_ended}; re-encode it, or run again with --retry-errors"
+            # Several processes may decode one video, and each ends at its fault: say it once.
+            if fault not in self._faults.values():
+                print(what_ended, file=sys.stderr, flush=True)
             with suppress(VideoError):
                 self._faults[job.path, file_state(job.path)] = fault
             job.fail(VideoError(fault))
