@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.samplers.scanning import ScanningSampler
     from focus_eval.keyframes.video import open_video
 
-# Whoever uses the package decides what of its log is shown; without a handler Python prints warnings.
+# A library leaves logging to its caller; without a handler Python would print warnings to stderr.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __version__ = "0.2.0"
@@ -45,7 +45,7 @@ __all__ = [
     "recall",
     "select_keyframes",
 ]
-# Loaded at first use, so that `import focus_eval` takes milliseconds.
+# Modules of public names, imported at first use: `import focus_eval` takes milliseconds.
 _HOMES = {
     "AskingSampler": "keyframes.samplers.base",
     "Choice": "keyframes.samplers.base",

@@ -17,8 +17,8 @@ from typer.core import TyperGroup
 from focus_eval.core.errors import FocusEvalError, printable, unknown_name
 from focus_eval.core.extras import install_command
 
-# numpy multiplies small matrices here, for which its threads only wait for each other: with the demo's report half the
-# processor time. Networks have threads of their own.
+# Our matrix products are small: BLAS threads doubled the processor time of the demo's report. Networks set their own
+# threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _MOST_CHARACTERS = 2000  # of an error message
@@ -57,7 +57,7 @@ app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # markup would take the [start, stop] of a help text for a style
+    rich_markup_mode=None,  # markup would read the [start, stop] of a help text as a style
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
@@ -79,10 +79,10 @@ def focus_eval(
 
 
 def _commands_by_heading() -> dict[str, dict[str, tuple[Callable[..., None], str]]]:
-    """Return the commands of every room of this install, with an example each, by what one has."""
+    """The commands of every room of this install, with an example each, by what one has."""
     by_heading: dict[str, dict[str, tuple[Callable[..., None], str]]] = {}
     for room in ("keyframes", "bench", "lab", "external"):
-        # A room may be absent: those below it work without.
+        # lab, external and bench may be removed from an install; the others still work.
         if find_spec(f"focus_eval.{room}") is not None:
             for heading, commands in import_module(f"focus_eval.{room}.commands.index").COMMANDS.items():
                 by_heading.setdefault(heading, {}).update(commands)
@@ -90,12 +90,12 @@ def _commands_by_heading() -> dict[str, dict[str, tuple[Callable[..., None], str
 
 
 COMMANDS = _commands_by_heading()
-# Those whose example needs what the demo makes.
+# Commands whose example needs a folder that the demo makes.
 _AFTER_DEMO = ("run", "status", "report", "pack")
 for _commands in COMMANDS.values():
     for _name, (_function, _example) in _commands.items():
         _condition = ", after focus-eval demo" if _name in _AFTER_DEMO else ""
-        # The first line keeps click from folding the others.
+        # \b on its own line keeps click from rewrapping the example.
         app.command(_name, epilog=f"\b\nExample{_condition}:\n  {_example}")(_function)
 
 
@@ -111,7 +111,7 @@ def main() -> None:
         _end(f"this needs {error.name}, which is not installed: {install_command('all')}")
     except OSError as error:  # a folder where a file must be, a full disk, no permission
         _end(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    except Exception as error:  # a mistake in a plugin of the user's, no other
+    except Exception as error:  # only errors raised inside a user's plugin are reported here
         from focus_eval.core.plugins import place_in_plugin
 
         place = place_in_plugin(error, unless_ours=True)
@@ -123,7 +123,7 @@ def main() -> None:
 def _end(message: str) -> None:
     """Print the message as one line, cut in the middle if long, and exit with code 2."""
     line = printable(" ".join(message.split()))
-    # A text of others may be megabytes long: file and place stand at the front, the fix at the end.
+    # Quoted input may be megabytes long. Keep both ends: file and place come first, the fix last.
     line = line if len(line) <= _MOST_CHARACTERS else f"{line[:1500]} ... {line[-400:]}"
     print(f"focus-eval: {line}", file=sys.stderr)
     sys.exit(2)

@@ -336,6 +336,18 @@ def test_an_empty_name_is_counted():
     assert sorted(filter(house_figures.is_empty_name, names)) == ["_mine", "asked", "found"]
 
 
+def test_a_docstring_of_a_private_helper_does_not_begin_with_return():
+    """Name and type say that it returns something; what is left says what it is."""
+    wordy = [
+        f"{shown(path)}:{node.lineno}: {node.name}"
+        for path in modules()
+        for node in nodes_of(path.read_text())
+        if isinstance(node, ast.FunctionDef) and re.match(r"_(?!_)", node.name)
+        and (docstring := ast.get_docstring(node)) and "\n" not in docstring and docstring.startswith("Return")
+    ]  # fmt: skip
+    assert not wordy, "\n".join(wordy)
+
+
 # Lower it with each helper that is written where it is used. Those in comprehensions, and formulas, may stay.
 MAX_FRAGMENTS = 45
 

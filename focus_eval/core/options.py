@@ -212,7 +212,7 @@ def checked_values(owner: str, instance: Any) -> dict[str, Any]:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """Return the type hints of the class by attribute, cached."""
+    """The type hints of the class by attribute, cached."""
     return get_type_hints(kind)
 
 
@@ -222,12 +222,12 @@ def can_be_written(hint: Any) -> bool:
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """Return the types in a union hint, or a tuple of `hint` alone."""
+    """The types in a union hint, or a tuple of `hint` alone."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def _is_plain(member: Any) -> bool:
-    """Return True if `member` is a type that options parse and check: see `_PLAIN`, a Literal, or a list of texts."""
+    """True if `member` is a type that options parse and check: see `_PLAIN`, a Literal, or a list of texts."""
     return member in _PLAIN or get_origin(member) is Literal or member == _TEXTS
 
 
@@ -256,7 +256,7 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 def _from_text(text: str, hint: Any) -> Any:
-    """Return `text` parsed as the narrowest type of `hint` that fits; `_NOT_THAT`, a marker, if none does."""
+    """`text` parsed as the narrowest type of `hint` that fits; `_NOT_THAT`, a marker, if none does."""
     members = _members(hint)
     if type(None) in members and text.lower() in ("none", "null"):
         return None
@@ -269,7 +269,7 @@ def _from_text(text: str, hint: Any) -> Any:
             try:
                 return number(text)
             except ValueError:
-                # Who guessed at types before us may have made 8.0 of 8.
+                # A caller that guessed types may have turned 8 into 8.0.
                 if number is int and float not in members and re.fullmatch(r"[+-]?\d+\.0+", text):
                     return int(float(text))
     if Path in members:
@@ -278,7 +278,7 @@ def _from_text(text: str, hint: Any) -> Any:
 
 
 def _refusal(owner: str, name: str, hint: Any, value: Any, limits: Mapping[str, Any] = _NO_LIMITS) -> InvalidInput:
-    """Return the error for a `value` of another type than `hint` or outside `limits`, with what is expected."""
+    """The error for a `value` of another type than `hint` or outside `limits`, with what is expected."""
     words = {
         int: "an integer",
         float: "a finite number",

@@ -14,14 +14,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-# Where a container finds its own limits.
+# Control group limits of the container.
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def n_cores() -> int:
     """Return the number of processor cores that this process may use, within a container's quota."""
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # "max 100000" of version 2 and -1 of version 1 are no limit.
+    # No limit is written "max 100000" in cgroup v2 and -1 in v1.
     with suppress(OSError, ValueError):
         quota, period = map(float, (_CGROUP / "cpu.max").read_text().split())
         return min(n, math.ceil(quota / period))
@@ -44,7 +44,7 @@ def memory_bytes() -> int | None:
 
 def follow_parent() -> None:
     """End this process, which multiprocessing started, with its parent, also if that is killed; leave Ctrl-C to it."""
-    # Ctrl-C reaches every process of a terminal; the first one then ends the others.
+    # The terminal sends Ctrl-C to every process; the parent handles it and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -98,7 +98,7 @@ class DisposableProcess:
             # Not a fork: threads of this process may hold locks.
             self._process = multiprocessing.get_context("spawn").Process(target=_serve, args=(line,), daemon=True)
             self._process.start()
-            line.close()  # its end is then seen here
+            line.close()  # so that end of file is seen here when the child exits
         try:
             self._line.send((function, arguments, progress is not None))
             while True:

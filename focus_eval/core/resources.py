@@ -16,9 +16,9 @@ from typing import IO, Any, cast
 
 from focus_eval.core.errors import InvalidInput
 
-# A few lines of YAML aliases can stand for billions of values; no file of ours comes near this many.
+# Bound on expanded values: nested YAML aliases can stand for billions (our files stay far below).
 MOST_YAML_VALUES = 1_000_000
-# Our longest file has 20 thousand. A megabyte takes a second to parse, a key of ten megabytes took a minute.
+# Our longest file has 20 thousand characters; a key of ten megabytes took a minute to parse.
 MOST_YAML_CHARACTERS = 1_000_000
 HALF_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _GZIP = b"\x1f\x8b"
@@ -114,13 +114,13 @@ def parse_json(text: str, *, location: str) -> Any:
     """Return the value of a JSON text. Raises as `read_json`, with messages that start with `location`."""
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys)
-        # Only an escape can stand for half a character.
+        # JSON can hold a lone surrogate only as an escape.
         return whole_texts(value) if HALF_ESCAPED.search(text) else value
     except _RepeatedKey as error:
         raise InvalidInput(f"{location}: the key {error.args[0]!r} is written twice in one object") from None
     except json.JSONDecodeError as error:
         raise InvalidInput(f"{location}:{error.lineno}: not JSON ({error.msg})") from error
-    except ValueError as error:  # a number of thousands of digits
+    except ValueError as error:  # Python refuses integers of thousands of digits
         raise InvalidInput(f"{location}: JSON that cannot be read ({error})") from error
     except RecursionError as error:
         raise InvalidInput(f"{location}: JSON nested too deeply") from error
@@ -131,7 +131,7 @@ class _RepeatedKey(Exception):
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs of a JSON object as a dict; raises _RepeatedKey if a key occurs twice (hook of `json.loads`)."""
+    """The pairs of a JSON object as a dict; raises _RepeatedKey if a key occurs twice (hook of `json.loads`)."""
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -152,7 +152,7 @@ def yaml_loader() -> type[Any]:
             """
             try:
                 value = super().construct_object(node, deep)  # type: ignore[no-untyped-call]
-            except (ValueError, TypeError) as error:  # 2026-02-30, !!float abc, a number of thousands of digits
+            except (ValueError, TypeError) as error:  # e.g. 2026-02-30, !!float abc, an integer of thousands of digits
                 raise yaml.constructor.ConstructorError(None, None, f"not a value: {error}", node.start_mark) from error
             return whole_text(value) if isinstance(value, str) else value
 
@@ -221,7 +221,8 @@ def _count_values(node: Any, path: Path) -> int:
         current, is_done = stack.pop()
         key = id(current)
         value = getattr(current, "value", None)
-        entries = value if isinstance(value, list) else []  # a scalar has none, a mapping pairs of key and value
+        # scalars have no entries; a mapping's entries are (key, value) pairs
+        entries = value if isinstance(value, list) else []
         children = [child for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
         if is_done:
             under_way.discard(key)

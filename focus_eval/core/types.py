@@ -36,7 +36,7 @@ Timeline = Literal["frames", "seconds"]
 AnswerParsing = Literal["strict", "lmms_eval"]
 # One reply to every prompt, or the reply to each kind of prompt by a phrase that the prompt holds.
 ExampleReplies = str | Mapping[str, str]
-# Whether the questions of one video draw their coarse pulls each for itself, or once for all.
+# Coarse pulls are drawn per question, or once per video and shared by its questions.
 CoarseSeed = Literal["question", "video"]
 
 
@@ -111,7 +111,7 @@ def usable_path(value: Any, label: str) -> Path:
         os.lstat(value)
     except (FileNotFoundError, NotADirectoryError):
         pass
-    except (OSError, ValueError) as error:  # too long a name, no permission, a NUL
+    except (OSError, ValueError) as error:  # name too long, no permission, or a NUL in it
         raise InvalidInput(f"{label} {str(value)[:80]!r}: {getattr(error, 'strerror', error)}") from error
     return Path(value)
 

@@ -32,22 +32,22 @@ from focus_eval.keyframes.subtitles.prompts import OTHER_FRAMES
 FAULT, NOTE = "fault", "note"
 # Runs with different selections agreed on 61 to 98 % of the answers; a selection that never arrived on 99.7 to 100 %.
 SAME_ANSWERS = 0.99
-# Selections are the same where they are in as many questions.
+# Selections count as the same if this share of questions has equal frames.
 SAME_FRAMES = 0.99
-# Fewer questions in common cannot tell agreement by chance.
+# Fewer shared questions cannot rule out chance.
 MIN_SHARED = 30
-# The most that runs with different selections agreed on; agreement is a fault if chance rarely gives as much at this.
+# Highest agreement seen with different selections; more than chance allows at this rate is a fault.
 HONEST_AGREEMENT = 0.98
 CHANCE_OF_HONEST_AGREEMENT = 1e-3
-# Largest probability that a part of honest pairs agrees as much by chance.
+# Largest probability of such agreement by chance.
 CHANCE_OF_AGREEMENT = 1e-6
 # All of a question's annotated numbers stand among the frames by chance only rarely.
 POSITIONS_FED = 0.5
-# More answers that were not parsed are a fault: they count as wrong.
+# A larger share of unparsed answers is a fault, since they count as wrong.
 MAX_UNPARSED = 0.05
-# Half of the fifth decimal, which the log is rounded to.
+# Half of the log's fifth decimal.
 ROUNDING = 5.1e-6
-# Rates closer than this are one: the annotation's numbers are frames of the file.
+# Frame rates closer than this are equal.
 SAME_RATE = 0.1
 
 
@@ -158,7 +158,7 @@ def series_of(runs: Sequence[Run], expected: Sequence[Question] = ()) -> list[Ch
     series = [item for run in runs for item in _series_of_run(run, expected)]
     count_by_name: dict[str, int] = {}
     numbered = []
-    for item in series:  # findings must say which is meant
+    for item in series:  # findings name the file when labels collide
         count = count_by_name[item.name] = count_by_name.get(item.name, 0) + 1
         numbered.append(item if count == 1 else replace(item, name=f"{item.name} ({count})"))
     return numbered
@@ -205,7 +205,7 @@ def _series_of_run(run: Run, expected: Sequence[Question]) -> Iterator[CheckedSe
             prompt=str(run.made_with.get(cell, {}).get("prompt", "")),
             expected=expected if any(question.benchmark == row.benchmark for question in expected[:1]) else (),
         )
-    if not variants:  # a file of which nothing could be read
+    if not variants:  # nothing of the file could be read
         for document in run.logs.values():
             yield CheckedSeries(name=run.name, origin=LogOrigin.from_document(document))
 
@@ -614,13 +614,13 @@ _UNREACHED = "did the selection reach the model?"
 
 
 def _chance_of_agreement(n_alike: int, n: int) -> float:
-    """Return the chance that honest runs give at least `n_alike` of `n` equal answers, a binomial tail."""
+    """The chance that honest runs give at least `n_alike` of `n` equal answers, a binomial tail."""
     from scipy.special import bdtrc
 
     return float(bdtrc(n_alike - 1, n, HONEST_AGREEMENT))
 
 
-# Words that tell a repeat, or stock sampling, and no selection.
+# Words in a run's name that mark a repeat or stock sampling rather than a selection.
 _REPEAT_WORDS = frozenset(
     (
         *("again", "rerun", "repeat", "repeated", "retry", "run", "copy", "seed", "trial", "try", "first", "second"),
@@ -630,7 +630,7 @@ _REPEAT_WORDS = frozenset(
 
 
 def _is_repeat(pair: SeriesPair) -> bool:
-    """Return True for two series of one log, or of one K whose names differ in numbers and words for a repeat alone."""
+    """True for two series of one log, or of one K whose names differ in numbers and words for a repeat alone."""
     # A log beside the run that was imported from it.
     logs = [(item.origin.file, item.origin.stamp) for item in (pair.a, pair.b) if item.origin and item.origin.stamp]
     if len(logs) == 2 and logs[0] == logs[1]:
@@ -681,7 +681,7 @@ def arrival_by_part(group: ComparableSeries) -> Iterator[Finding]:
 
 
 def _frames_first(pair: SeriesPair) -> SeriesPair:
-    """Return the pair with the series first that records the frames of more questions."""
+    """The pair with the series first that records the frames of more questions."""
     if len(pair.a.frames) >= len(pair.b.frames):
         return pair
     return SeriesPair(pair.b, pair.a, [(id_b, id_a) for id_a, id_b in pair.ids])
@@ -705,7 +705,7 @@ def _parts(pair: SeriesPair) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def _unreached(pair: SeriesPair, name: str, part: Sequence[tuple[str, str]]) -> Finding | None:
-    """Return a finding if the answers of `part` nearly all agree and those of the rest do not, else None."""
+    """A finding if the answers of `part` nearly all agree and those of the rest do not, else None."""
     inside = set(part)
     nested_ids = {ids for ids in pair.ids if pair.is_nested(ids)}
     part = [ids for ids in part if ids not in nested_ids]

@@ -96,7 +96,7 @@ class ClusteredDesign:
         triangle = basis.T @ residual_columns
         coefficients = np.linalg.solve(triangle, basis.T @ values)
         residuals = values - self._controls @ (self._controls.T @ values) - basis @ (basis.T @ values)
-        # Of the coefficients as sums over the scores: `basis @ weights`.
+        # Coefficients are sums over scores weighted by `basis @ weights`.
         weights = np.linalg.inv(triangle).T
         errors, freedoms = self._uncertainty(basis, weights, residuals)
         return [
@@ -122,11 +122,11 @@ class ClusteredDesign:
         return errors, [_satterthwaite(sizes[:, k], shared[:, :, k]) for k in range(weights.shape[1])]
 
     def _within_groups(self, values: FloatArray) -> FloatArray:
-        """Return `values`, in the design's order, minus the mean of each group; unchanged without groups."""
+        """`values`, in the design's order, minus the mean of each group; unchanged without groups."""
         return values if self._group is None else deviations(values, self._group)
 
     def _products(self, rows_a: FloatArray, rows_b: FloatArray) -> FloatArray:
-        """Return `rows_a.T @ rows_b` of each video's rows, shape `(n_videos, p, q)`."""
+        """`rows_a.T @ rows_b` of each video's rows, shape `(n_videos, p, q)`."""
         stops = [*self._starts[1:], rows_a.shape[0]]
         return np.array([rows_a[at:stop].T @ rows_b[at:stop] for at, stop in zip(self._starts, stops, strict=True)])
 

@@ -78,7 +78,7 @@ def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
     if frame.empty:
         raise InvalidInput(f"{run.name}: no answer to a question with annotated evidence and times of its frames")
     frame = frame.assign(duration=frame["duration_seconds"].astype(float))
-    # A length that is not known is in no bound, and leaves out no answer where none is set.
+    # An unknown length is outside any bound; without a bound it is kept.
     answers: pd.DataFrame = frame[frame["duration"] >= min_seconds] if min_seconds > 0 else frame
     if answers.empty:
         n_unknown = int(frame["duration"].isna().sum())
@@ -222,7 +222,7 @@ def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: flo
 def _gained_less_unchanged(
     differences: np.ndarray[tuple[int], np.dtype[np.float64]], changes: np.ndarray, videos: Sequence[object]
 ) -> list[WithinQuestion]:
-    """Return the mean change of "gained" minus that of "none both times", at most one item; [] if not testable."""
+    """The mean change of "gained" minus that of "none both times", at most one item; [] if not testable."""
     is_judged = np.isin(changes, ["gained", "none both times"])
     gained = changes[is_judged] == "gained"
     if gained.all() or not gained.any():
@@ -238,7 +238,7 @@ def _gained_less_unchanged(
 
 
 def _compared(change: str, paired_answers: pd.DataFrame) -> WithinQuestion:
-    """Return the answers to the same questions from two selections as one line of change, with accuracies."""
+    """The answers to the same questions from two selections as one line of change, with accuracies."""
     a, b = paired_answers["score_a"].to_numpy(dtype=np.float64), paired_answers["score_b"].to_numpy(dtype=np.float64)
     compared = statistics.compare_paired(a, b, paired_answers["video_a"].tolist())
     return WithinQuestion(change=change, accuracy_a=float(a.mean()), accuracy_b=float(b.mean()), compared=compared)
@@ -332,7 +332,7 @@ def _fed_notes(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]]) -> Iterato
 
 
 def _series(answers: pd.DataFrame) -> list[tuple[tuple[str, ...], pd.DataFrame]]:
-    """Return (key, lines) per benchmark, model, selection and K; sorted by K, then by `sampler_order`."""
+    """(key, lines) per benchmark, model, selection and K; sorted by K, then by `sampler_order`."""
     parts = sampler_groups(answers, ["benchmark", "model", "k", "label"])
     return [((benchmark, model, label, str(k)), part) for (benchmark, model, k, label), part in parts]
 
@@ -345,7 +345,7 @@ def _view_table(
     title: str,
     notes: tuple[str, ...] = (),
 ) -> Table:
-    """Return a table of accuracy by evidence in view, one row per (key, accuracy)."""
+    """A table of accuracy by evidence in view, one row per (key, accuracy)."""
     return difference_table(
         [(key, _view_cells(accuracy)) for key, accuracy in lines],
         name=name,
@@ -357,7 +357,7 @@ def _view_table(
 
 
 def _view_cells(accuracy: ViewAccuracy) -> Cells:
-    """Return the cells of one row by column: accuracies by view, and their differences if they can be tested."""
+    """The cells of one row by column: accuracies by view, and their differences if they can be tested."""
     estimates = {"All in view": accuracy.by_view["all"], "None in view": accuracy.by_view["none"]}
     estimates |= {"Some in view": accuracy.by_view["some"], "Overall": accuracy.overall}
     cells: Cells = {}
@@ -374,7 +374,7 @@ def _view_cells(accuracy: ViewAccuracy) -> Cells:
 def _within_table(
     parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, distance: float, lengths: str
 ) -> Table | None:
-    """Return the table of the first selection per benchmark and model against the others; None without others."""
+    """The table of the first selection per benchmark and model against the others; None without others."""
     lines: list[tuple[tuple[str, ...], Cells]] = []
     first: dict[tuple[str, ...], tuple[tuple[str, ...], pd.DataFrame]] = {}
     for key, part in parts:

@@ -114,7 +114,7 @@ def _read_file(path: Path, options: ReadingOptions, *, is_argument: bool) -> Ite
             yield from _read_logs(path, options)
         else:
             yield read_selections(path, options)
-    except InvalidInput as error:  # a file that is no selection, beside others
+    except InvalidInput as error:  # not a selection file
         if is_argument:
             raise
         yield f"{path}: not checked ({error})"
@@ -136,7 +136,7 @@ def _read_logs(path: Path, options: ReadingOptions) -> Iterator[Run | str]:
 
 
 def _run_of_import(log: LogImport) -> Run:
-    """Return an imported log as a run, in memory."""
+    """An imported log as a run, in memory."""
     rows = list(log.rows())
     selections, answers = [selection for selection, _ in rows], [answer for _, answer in rows]
     identities = {log.answers_part: {"versions": log.versions}}
@@ -179,7 +179,7 @@ def read_selections(path: Path, options: ReadingOptions) -> Run:
 
 
 def _is_table(path: Path) -> bool:
-    """Return True if the Parquet file `path` holds answers rather than selections."""
+    """True if the Parquet file `path` holds answers rather than selections."""
     try:
         return bool(find_logs(path))
     except InvalidInput:

@@ -229,7 +229,7 @@ def _with_baselines(
     """
     baselines: dict[str, ShownByQuestion] = {}
     published: dict[str, ShownByQuestion] = {name: shown_frames(rows) for name, rows in selections.items()}
-    if any(case.duration_seconds is None for case in cases):  # no even frames in a video of unknown length
+    if any(case.duration_seconds is None for case in cases):  # even frames need a known length
         return published
     for k in sorted({max(row.k for row in rows) for rows in selections.values()}):
         times = recall.uniform_times(cases, k=k)
@@ -240,7 +240,7 @@ def _with_baselines(
 
 
 def _annotated(cases: Sequence[EvidenceCase], evidence: Mapping[str, Sequence[object]]) -> list[EvidenceCase]:
-    """Return the cases whose question has an entry in `evidence`; refuse evidence of an unknown question."""
+    """The cases whose question has an entry in `evidence`; refuses evidence of an unknown question."""
     ids = {case.question_id for case in cases}
     unknown = next((key for key in evidence if key not in ids), None)
     if unknown is not None:
@@ -249,13 +249,13 @@ def _annotated(cases: Sequence[EvidenceCase], evidence: Mapping[str, Sequence[ob
 
 
 def _groups(cases: Sequence[EvidenceCase]) -> list[tuple[str, np.ndarray]]:
-    """Return `bucket_masks`, with "all" alone if only one bucket occurs."""
+    """`bucket_masks`, with "all" alone if only one bucket occurs."""
     groups = bucket_masks(cases)
     return groups[1:] if len(groups) == 2 else groups
 
 
 def _table(mean_figures: pd.DataFrame, *, name: str, title: str, notes: tuple[str, ...]) -> Table:
-    """Return a table with a line per selection and a column per bucket and figure."""
+    """A table with a line per selection and a column per bucket and figure."""
     buckets = list(dict.fromkeys(mean_figures["bucket"]))
     figures = [column for column in mean_figures.columns if column not in ("selection", "bucket", "questions")]
     columns = [(bucket, item) for bucket in buckets for item in figures if item != MEAN_FRAMES or bucket == "all"]

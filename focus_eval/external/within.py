@@ -80,13 +80,13 @@ def measure_effects(
 
 
 def _design(answers: pd.DataFrame, *, run_effects: bool = True) -> ClusteredDesign:
-    """Return the design of all fits of `answers`: an effect per question and, with `run_effects`, per run."""
+    """The design of all fits of `answers`: an effect per question and, with `run_effects`, per run."""
     controls = indicators(answers["run"].tolist()) if run_effects else None
     return ClusteredDesign(answers["video"].tolist(), groups=answers["question_id"].tolist(), controls=controls)
 
 
 def _fit(design: ClusteredDesign, answers: pd.DataFrame, measures: Sequence[str]) -> list[Coefficient]:
-    """Return the coefficient of each measure; raise InvalidInput, naming them, if they cannot be told apart."""
+    """The coefficient of each measure; raises InvalidInput, naming them, if they cannot be told apart."""
     try:
         return design.fit(answers["score"], answers[list(measures)])
     except InvalidInput as error:
@@ -119,7 +119,7 @@ def deviation_by_frames(answers: pd.DataFrame) -> list[tuple[str, float, int]]:
 
 
 def _compared_lines(answers: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
-    """Return the lines of the questions that at least two runs answered; refuse missing values and repeated lines."""
+    """The lines of the questions that at least two runs answered; refuses missing values and repeated lines."""
     empty = next((name for name in ("score", *measures) if answers[name].isna().any()), None)
     if empty is not None:
         raise InvalidInput(f"{empty}: not known of every answer; leave out those without evidence first")
@@ -140,7 +140,7 @@ def mean_over_seeds(answers: pd.DataFrame, values: Sequence[str]) -> pd.DataFram
     Every other column has the value of the first seed.
     """
     keys = ["run", "question_id"]
-    answers = answers.astype(dict.fromkeys(values, np.float64))  # a measure that is None throughout would be an object
+    answers = answers.astype(dict.fromkeys(values, np.float64))  # all-None columns would have dtype object
     if not answers.duplicated(keys).any():
         return answers.reset_index(drop=True)
     first_columns = {name: "first" for name in answers.columns if name not in (*keys, *values)}
@@ -197,7 +197,7 @@ def within_tables(run: Run, *, min_seconds: float = 180.0, measures: Sequence[st
 def _effect_table(
     parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], measures: Sequence[str], lengths: str
 ) -> Table:
-    """Return the table of effects within questions, one row per benchmark, model and measure."""
+    """The table of effects within questions, one row per benchmark, model and measure."""
     lines, notes = [], []
     for key, part in parts:
         joint_measures = measures or JOINT_MEASURES
@@ -226,7 +226,7 @@ def _effect_table(
 
 
 def _basis(key: tuple[str, ...], part: pd.DataFrame) -> str:
-    """Return a note on the numbers of answers, questions, videos and runs of a benchmark and model."""
+    """A note on the numbers of answers, questions, videos and runs of a benchmark and model."""
     families = part.groupby("family")["run"].nunique()
     of = ", ".join(f"{family} {count}" for family, count in families.items())
     return (
@@ -245,7 +245,7 @@ def _over_runs(key: tuple[str, ...], part: pd.DataFrame) -> Iterator[str]:
 
 
 def _frame_table(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], lengths: str) -> list[Table]:
-    """Return the table of scores by number of near frames; [] if no question has a single moment."""
+    """The table of scores by number of near frames; [] if no question has a single moment."""
     deviations = [(key, deviation_by_frames(part)) for key, part in parts]
     rows = tuple(
         TableRow((*key, name), (Value(ours=100 * mean, is_difference=True), f"{count:,}"))

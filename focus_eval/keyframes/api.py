@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.weights import Checkpoint
     from focus_eval.keyframes.llms.registry import Model, Reply
 
-# One file, one folder of pictures, or the pictures themselves.
+# A file, a folder of pictures, or an array of pictures.
 Video: TypeAlias = "str | Path | Pixels"
 
 DEFAULT_SAMPLER, SUMMARY_SAMPLER = "even_cover", "uniform"
@@ -81,11 +81,11 @@ NO_QUERY = "(no query)"
 DEFAULT_PULLS = 600
 SNAP_SECONDS = 1.0
 BUDGET_OPTIONS = ("pulls", "every_seconds", "budget_of", "share")
-# A contact sheet of more keyframes cannot be read.
+# More keyframes would be illegible on a contact sheet.
 MOST_SHOWN = 512
-_URL = re.compile(r"(?!file:/)[A-Za-z]{2,}:/")  # a Path has one slash left of two
+_URL = re.compile(r"(?!file:/)[A-Za-z]{2,}:/")  # Path() collapses the two slashes of a URL
 _EXIF_DESCRIPTION = 0x010E
-# Queries of one video that are served at once; each waits in a thread of its own.
+# Queries of one video served at once, a thread each.
 QUERIES_AT_ONCE = 64
 
 MAX_QUERY_CHARACTERS = 100_000
@@ -313,7 +313,7 @@ class VideoSelection(Selection):
         return f"<{self.path.name}: {keyframes} for {self.query!r}, {self.sampler}, {scored}>"
 
     def _repr_html_(self) -> str:
-        """Return the contact sheet for a notebook; the text of `repr` if it would have too many keyframes."""
+        """The contact sheet for a notebook; the text of `repr` if it would have too many keyframes."""
         if len(self.keyframes) > MOST_SHOWN:
             return f"<code>{html.escape(repr(self))}</code>"
         from focus_eval.keyframes.figures import write_figure
@@ -531,13 +531,13 @@ def make_selector(
         store = store if isinstance(store, RelevanceStore) else RelevanceStore(usable_path(store, "store"))
     scan = make_scan_encoder(instance) if instance.needs_scan else None
     llm = ready_llm(instance) if instance.needs_llm else None
-    # Another query of a video scores the frames of the first, whose embeddings are at hand.
+    # All queries of a video score the same coarse frames, whose embeddings are shared.
     options |= {"coarse_seed": "video"}
     return Selector(sampler=instance, encoder=scorer, scan_encoder=scan, llm=llm, store=store, **options)
 
 
 def _allows_download(checkpoint: Checkpoint) -> bool:
-    """Return True if the environment allows the offered download; log how to allow it if not."""
+    """True if the environment allows the offered download; logs how to allow it if not."""
     if not is_download_allowed():
         log.info("%s=1 downloads %s", DOWNLOAD_VARIABLE, offer_text(checkpoint))
     return is_download_allowed()
@@ -612,7 +612,7 @@ def sampler_for(sampler: str | FrameSampler | None, *, has_query: bool) -> str |
 
 
 def _for_people(sampler: FrameSampler, name: str, options: Mapping[str, Any]) -> FrameSampler:
-    """Return the sampler without near twins and with keyframes inside scenes, unless the text or the options say."""
+    """The sampler without near twins and with keyframes inside scenes, unless the text or the options say."""
     stated = {*options, *named_options(name, {})[1]}
     settings: dict[str, Any] = {"distinct": True, "snap_seconds": SNAP_SECONDS}
     return replace(sampler, **{name: value for name, value in settings.items() if name not in stated})
@@ -755,7 +755,7 @@ def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoRead
 
 
 def _checked_options(owner: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return `options`; raise InvalidInput unless they are a mapping by names."""
+    """`options`; raises InvalidInput unless they are a mapping by names."""
     if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
         raise InvalidInput(f"options of the {owner} must be a dict of names and values, got {options!r}")
     return options
@@ -768,7 +768,7 @@ def _refuse_options(owner: str, options: Mapping[str, Any]) -> None:
 
 
 def _checked_encoder(encoder: Any) -> Encoder:
-    """Return `encoder` if it is an Encoder; raise InvalidInput, with the fix, otherwise."""
+    """`encoder` if it is an Encoder; raises InvalidInput, with the fix, otherwise."""
     if isinstance(encoder, Encoder):
         return encoder
     is_older = hasattr(encoder, "relevance") or hasattr(encoder, "relevance_of")

@@ -56,8 +56,8 @@ class Style:
         return {"color": self.light, "marker": self.marker, "mec": self.light, "mfc": "none"}
 
 
-# In the order samplers are given one; the tenth sampler has the first one's colour and the second one's mark, and so
-# on, so that no two of eighty share both. Yellow is left out: it fades on white.
+# In the order of assignment. The tenth sampler gets the first colour with the second mark, so no two of eighty share
+# both. No yellow: it fades on white.
 STYLES = (
     Style("#0072b2", "#56a8e0", "o", "s0"),
     Style("#d55e00", "#ff8c42", "s", "s1"),
@@ -162,7 +162,7 @@ def draw_timeline(axes: Axes, row: SelectionRow, *, colour: str) -> None:
         axes.vlines(times, 0, relevance, color=FAINT, lw=0.5)
     for time in row.evidence_seconds:
         axes.axvline(time, color=EVIDENCE, lw=1.0, ls=(0, (2, 1.5)))
-    if row.times_seconds:  # marks that nothing clips: without any, the layout would make room for nowhere
+    if row.times_seconds:  # an empty unclipped line would break the layout
         axes.plot(row.times_seconds, [-0.16] * len(row.times_seconds), "^", color=colour, ms=3.2, mew=0, clip_on=False)
     axes.set(ylim=(-0.3, 1.05), xlim=(0, row.duration_seconds), yticks=[0, 1])
     axes.tick_params(axis="y", length=0, labelsize=5)
@@ -205,7 +205,7 @@ def new_figure(width_inches: float, height_inches: float) -> Figure:
 def write_figure(figure: Figure, target: Path | BinaryIO, *, dpi: int, kind: str) -> None:
     """Write a figure as `kind` (png, pdf or svg); a character that the font lacks is a box."""
     with warnings.catch_warnings():
-        # Twice for each such character of a query, with a path of this package; the picture shows the box.
+        # matplotlib warns twice per missing glyph; the picture shows a box anyway.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         figure.savefig(target, dpi=dpi, format=kind)
 
@@ -218,7 +218,7 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warnin
     Args:
         warning: stands below the headline.
     """
-    assert row.selection is not None  # its pictures were read
+    assert row.selection is not None  # keyframes exist: their pictures were read
     frames, times, relevance = row.selection.keyframes, row.times_seconds or [], row.selection.relevance
     best = int(np.nanargmax(relevance)) if np.isfinite(relevance).any() else None
     aspect = max((image.shape[0] / image.shape[1] for image in thumbnails), default=0.0)

@@ -91,7 +91,7 @@ LENGTHS_AND_RATES = [
     (1, 0.1), (1, 30.0), (2, 24.0), (3, 60.0), (7, 25.0), (8, 25.0), (29, 29.97), (31, 29.97), (100, 1e6),
     (250, 24.0), (900, 0.2), (1000, 0.999), (1000, 1.0), (2500, 240.0), (7201, 30000 / 1001),
 ]  # fmt: skip
-# K below, at and above the number of frames; relevance with events, with ties, the same everywhere.
+# K below, at and above the number of frames; relevance with events, with ties, and constant.
 CASES = tuple(
     sorted(
         {
@@ -110,7 +110,7 @@ TEXTS = QuestionTexts(
     options=("red", "blue", "It does not pass", "Ignore all of the above"),
     subtitles=(TimedText(0.0, 1.5, "here it comes"), TimedText(3.0, 4.0, "and it is gone")),
 )
-# A forward of the scan encoder over one of the main encoder, of samplers that have both.
+# Cost of a scan forward over one of the main encoder.
 SCAN_COST = 1 / 43
 
 
@@ -146,7 +146,7 @@ def broken_promises(sampler: FrameSampler, case: Case) -> dict[str, str]:
 
 
 def _try_case(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
-    """Return `broken_promises`, and True if the sampler made a selection that could be checked."""
+    """`broken_promises`, and True if the sampler made a selection that could be checked."""
     generators, source = _global_generators(), case.source()
     try:
         first = select(sampler, case, source=source)
@@ -171,7 +171,7 @@ def _try_case(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
 
 
 def _broken_ledger(selection: Selection, source: ArraySource) -> dict[str, str]:
-    """Return {"ledger": message} if the frames asked of `source` differ from those in the selection; else {}."""
+    """{"ledger": message} if the frames asked of `source` differ from those in the selection; else {}."""
     pulled = np.concatenate(source.calls) if source.calls else np.empty(0, dtype=np.int64)
     n_scored = pulled.size + source.other_pulls
     if not np.array_equal(pulled, selection.pulled_frames) or n_scored != selection.n_pulls:
@@ -208,9 +208,9 @@ def _broken_facts(selection: Selection) -> dict[str, str]:
 
 
 def _global_generators() -> tuple[Any, ...]:
-    """Return the states of the global generators of NumPy, Python and torch; unequal after a draw from one."""
+    """The states of the global generators of NumPy, Python and torch; unequal after a draw from one."""
     name, keys, *position = np.random.get_state()  # noqa: NPY002 (to see whether it was used)
-    torch = sys.modules.get("torch")  # a sampler that has not imported it does not draw from it
+    torch = sys.modules.get("torch")  # torch is checked only if the sampler imported it
     torch_state = None if torch is None else torch.get_rng_state().numpy().tobytes()
     return name, np.asarray(keys).tobytes(), *position, random.getstate(), torch_state
 
@@ -237,7 +237,7 @@ PROMISES = {
     "options": "options survive being written as text",
     "time": "ten hours take seconds",
 }
-# Asked again in the second process, the longest video first.
+# Cases repeated in a second process, longest video first.
 SECOND_START_CASES = tuple(case for case in CASES if case.n_frames in (31, 500, 7201))
 SECONDS_ALLOWED = 30.0
 
@@ -348,7 +348,7 @@ def _suite_in_subprocess(sampler: SubprocessSampler, seconds_allowed: float) -> 
         return CheckResult((item,), 0, not_tried=not_tried), []
 
 
-# In the order in which a choice is checked: a choice that breaks one of them keeps those before it.
+# In the order in which a choice is checked; a broken promise implies that the earlier ones hold.
 _PROMISES_OF_A_CHOICE = ("choice", "integers", "range", "repeats", "count")
 _PROMISES_OF_A_SELECTION = (
     *_PROMISES_OF_A_CHOICE, "ledger", "declares", "asks", "facts", "generator", "determinism",
@@ -356,19 +356,19 @@ _PROMISES_OF_A_SELECTION = (
 
 
 def _promises_tried_until(promise: str) -> set[str]:
-    """Return the promises that were checked if a question ended with `promise` broken."""
+    """The promises that were checked if a question ended with `promise` broken."""
     if promise not in _PROMISES_OF_A_CHOICE:
         return {promise}
     return set(_PROMISES_OF_A_CHOICE[: _PROMISES_OF_A_CHOICE.index(promise) + 1])
 
 
 def _in_order(broken: Mapping[str, BrokenPromise]) -> tuple[BrokenPromise, ...]:
-    """Return the broken promises in the order of `PROMISES`."""
+    """The broken promises in the order of `PROMISES`."""
     return tuple(broken[promise] for promise in PROMISES if promise in broken)
 
 
 def _smallest(sampler: FrameSampler, broken: BrokenPromise) -> BrokenPromise:
-    """Return `broken` with the smallest case found by halving and decrementing `n_frames` and `k`."""
+    """`broken` with the smallest case found by halving and decrementing `n_frames` and `k`."""
     case = broken.case
     while case is not None:
         smaller = [replace(case, n_frames=n) for n in (case.n_frames // 2, case.n_frames - 1) if n > 0]
@@ -384,10 +384,10 @@ def _smallest(sampler: FrameSampler, broken: BrokenPromise) -> BrokenPromise:
 
 
 def _check_order(sampler: FrameSampler) -> BrokenPromise | None:
-    """Return a broken promise if a question gets other frames after another question was asked; else None."""
+    """A broken promise if a question gets other frames after another question was asked; else None."""
     for case in (Case(30, 4), Case(2000, 8)):
         first = fingerprint(select(sampler, case))
-        select(sampler, replace(case, seed=5, n_frames=20_000))  # longer than any before
+        select(sampler, replace(case, seed=5, n_frames=20_000))  # longer than any earlier case
         if fingerprint(select(sampler, case)) != first:
             message = "asked again after another question it gives other frames; keep nothing between questions"
             return BrokenPromise("order", case, message)
@@ -395,7 +395,7 @@ def _check_order(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_budget(sampler: FrameSampler) -> BrokenPromise | None:
-    """Return a broken promise if a budget below the pulls raises no error; else None."""
+    """A broken promise if a budget below the pulls raises no error; else None."""
     for case in (Case(30, 4), Case(2000, 8)):
         n_pulls = select(sampler, case).n_pulls
         if n_pulls == 0:
@@ -410,7 +410,7 @@ def _check_budget(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_errors(sampler: FrameSampler) -> BrokenPromise | None:
-    """Return a broken promise if the encoder's or the model's error is caught or changed; else None."""
+    """A broken promise if the encoder's or the model's error is caught or changed; else None."""
     case = Case(3000, 8, pattern="not a number")
     if not (sampler.needs_encoder or sampler.needs_llm):
         return None
@@ -428,7 +428,7 @@ def _check_errors(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
-    """Return a broken promise if counts for the plan fail or differ from a run on constant relevance; else None."""
+    """A broken promise if counts for the plan fail or differ from a run on constant relevance; else None."""
     if not (sampler.needs_encoder or sampler.needs_llm):
         return None
     for case in (Case(40, 16, 10.0), Case(1000, 16, 24.0), Case(7201, 16, 29.97)):
@@ -446,7 +446,7 @@ def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
         if n_scans != flat.n_scanned:
             message = f"count_scans says {n_scans}, {flat.n_scanned} frames are scanned"
             return BrokenPromise("planned", case, message)
-        # What depends on draws may differ by a few; a plan must not be far too low.
+        # Random draws may differ by a few pulls, but a plan must not be far too low.
         if n_pulls > max(case.n_frames, flat.n_pulls) or n_pulls < 0.9 * flat.n_pulls:
             message = f"count_pulls says {n_pulls}, {flat.n_pulls} frames are pulled of a flat video"
             return BrokenPromise("planned", case, message)
@@ -454,7 +454,7 @@ def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_options(sampler: FrameSampler) -> BrokenPromise | None:
-    """Return a broken promise if an option written as text is not read back as its value; else None."""
+    """A broken promise if an option written as text is not read back as its value; else None."""
     texts = {
         option: value if isinstance(value, str) else str(value).lower() for option, value in sampler.options.items()
     }
@@ -472,9 +472,9 @@ def _check_options(sampler: FrameSampler) -> BrokenPromise | None:
 def _check_ten_hours(
     sampler: FrameSampler, seconds_allowed: float
 ) -> tuple[float | None, int | None, BrokenPromise | None]:
-    """Return processor seconds and pulls of a ten-hour video, and a broken promise; None for what is not known."""
+    """Processor seconds and pulls of a ten-hour video, and a broken promise; None for what is not known."""
     source = TEN_HOURS.source()
-    # Processor time: a machine that is busy with other things does not make a sampler slow.
+    # Processor time, so that a busy machine does not make a sampler look slow.
     start = time.process_time()
     try:
         n_pulls = select(sampler, TEN_HOURS, source=source).n_pulls

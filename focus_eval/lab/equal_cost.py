@@ -30,7 +30,7 @@ def controls_at(
 
 
 def _control(name: str, cost: float, videos: Sequence[VideoInfo], k: int) -> SamplerEntry:
-    """Return the sampler `name` with options at which it scores `cost` frames of a video in the mean."""
+    """The sampler `name` with options at which it scores `cost` frames of a video in the mean."""
     percent = 100 * cost / (NOMINAL_FPS * float(np.mean([video.duration_seconds for video in videos])))
     options = _options(name, percent)
     for _ in range(_STEPS):
@@ -42,6 +42,6 @@ def _control(name: str, cost: float, videos: Sequence[VideoInfo], k: int) -> Sam
 
 
 def _options(name: str, percent: float) -> dict[str, float]:
-    """Return the options at which the sampler scores `percent` of the frames, at most 100, to three digits."""
-    # Three digits: they stand in tables and in the names of folders.
+    """The options at which the sampler scores `percent` of the frames, at most 100, to three digits."""
+    # Three digits, since options appear in tables and folder names.
     return {option: float(f"{value:.3g}") for option, value in options_at(name, min(100.0, percent)).items()}

@@ -15,13 +15,13 @@ from focus_eval.lab.recorded import RecordedTrace
 from focus_eval.lab.traces import GRID_HZ, SimulatedTrace, autoregression, frame_noise
 from focus_eval.lab.worlds import World
 
-# What a picture shows besides the query lies in so many dimensions.
+# Dimensions of the made appearance besides the query's direction.
 DIMENSIONS = 16
-# Side of a drawn picture in pixels, and grey levels of a standard deviation of what it shows.
+# Side of a made picture in pixels; grey levels per standard deviation of its content.
 PICTURE_SIDE, GREYS = 16, 40
 # Cosine of frame and query: that of CLIP ViT-B/32 lies between about .1 and .4 (docs/simulation.md).
 MEAN_COSINE, COSINE_SPREAD, LARGEST_COSINE = 0.25, 0.04, 0.9
-# CLIP's logits are so many times its cosines.
+# CLIP's logits are its cosines times this.
 CLIP_LOGIT_SCALE = 100.0
 _SMALLEST = 1e-9
 
@@ -86,7 +86,7 @@ class TraceFeatures(RelevanceSource):
         return isinstance(self.trace, RecordedTrace) and self.trace.is_cosine
 
     def _cosine(self, frames: IntArray) -> FloatArray:
-        """Return the cosine of each frame's embedding with the query's, `(n,)`, from its relevance."""
+        """The cosine of each frame's embedding with the query's, `(n,)`, from its relevance."""
         if self._is_cosine:
             return 2.0 * self.trace.relevance(frames) - 1.0
         middle, spread = self._scale
@@ -102,7 +102,7 @@ class TraceFeatures(RelevanceSource):
         return float(logits.mean()), max(float(logits.std()), _SMALLEST)
 
     def _vectors_of(self, frames: IntArray) -> FloatArray:
-        """Return the appearance of `frames`, `(n, DIMENSIONS)`, with noise of each frame."""
+        """The appearance of `frames`, `(n, DIMENSIONS)`, with noise of each frame."""
         cell = np.minimum((frames * (GRID_HZ / self.trace.info.fps)).astype(np.int64), len(self._pictures) - 1)
         noise = [frame_noise(frames, self._key + at) for at in range(DIMENSIONS)]
         return self._pictures[cell] + self._world.noise * np.stack(noise, axis=1)
@@ -118,7 +118,7 @@ class TraceFeatures(RelevanceSource):
         return int(self._rng("noise").integers(2**62))
 
     def _rng(self, part: str) -> np.random.Generator:
-        """Return a generator for one `part` of the video's appearance, the same for all its questions if recorded."""
+        """A generator for one `part` of the video's appearance, the same for all its questions if recorded."""
         of = self.trace.video if isinstance(self.trace, RecordedTrace) else str(self.trace.key)
         return derived_rng(0, "pictures", of, part)
 

@@ -77,13 +77,12 @@ def recall_overview(frame: pd.DataFrame) -> Table:
 
 
 def _mean(values: pd.Series) -> float | None:
-    """Return the mean of the values that are known; None if none is."""
     mean = float(values.astype(float).mean())
     return None if np.isnan(mean) else mean
 
 
 def _error_notes(frame: pd.DataFrame) -> list[str]:
-    """Return a note with the first error of each sampler that failed on a question."""
+    """A note with the first error of each sampler that failed on a question."""
     first = frame[frame["error"].notna()].drop_duplicates("label")
     return [
         f"{row.label} failed, first on {row.question_id} at K = {row.k}: {row.error}." for row in first.itertuples()
@@ -163,7 +162,7 @@ def _draw_budgets(
         spent, recall = np.array(points).T
         costs += spent.tolist()
         style = styles[str(sampler)]
-        # Hollow marks stay out of the legend: the filled one of the same sampler names both.
+        # Hollow marks have no legend entry of their own: the sampler's filled mark covers both.
         drawn = {**style.hollow, "ms": 3} if hollow else {**style.filled, "ms": 4, "label": str(sampler)}
         axes.plot(spent, recall, **drawn, lw=lw)
     return costs

@@ -12,7 +12,7 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_floats
 from focus_eval.keyframes.rows.records import SCORED, SelectionRow
 from focus_eval.keyframes.samplers.bandit import nearest_pulled
 
-# A trace with wider gaps than this says nothing of events of a second.
+# Traces with a larger mean gap cannot resolve events of a second.
 WIDEST_MEAN_GAP_SECONDS = 1.1
 
 

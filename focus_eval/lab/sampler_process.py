@@ -99,7 +99,7 @@ def _answer(line: Connection, question: dict[str, Any], import_error: FocusEvalE
 
 
 def _describe(line: Connection, *, spec: str) -> dict[str, Any]:
-    """Return the description from which `subprocess_class` makes a class with the same options and declarations."""
+    """The description from which `subprocess_class` makes a class with the same options and declarations."""
     kind = SAMPLERS.load(spec)
     declarations = [name for name, hint in FrameSampler.__annotations__.items() if "ClassVar" in str(hint)]
     overridden = [name for name in ("count_pulls", "count_scans", "count_model_usage", "infeasible_reason")
@@ -115,7 +115,7 @@ def _describe(line: Connection, *, spec: str) -> dict[str, Any]:
 
 
 def _check_options(line: Connection, *, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options as the sampler's class reads them."""
+    """The options as the sampler's class reads them."""
     return make_sampler(spec, **options).options
 
 
@@ -128,7 +128,7 @@ def _call(
     video: VideoInfo,
     keywords: Mapping[str, Any],
 ) -> Any:
-    """Return the result of a method of the sampler, such as `count_pulls`, for a video."""
+    """The result of a method of the sampler, such as `count_pulls`, for a video."""
     return getattr(make_sampler(spec, **options), method)(video, **keywords)
 
 
@@ -216,7 +216,7 @@ class RemoteSource(RelevanceSource):
         return partial(self._send, method)
 
     def _send(self, method: str, *arguments: Any, **keywords: Any) -> Any:
-        """Return the result of the receiver's method; raise the error that it raised."""
+        """The result of the receiver's method; raises the error that it raised."""
         self._line.send((self._receiver, method, arguments, keywords))
         answer, error = self._line.recv()
         if error is not None:

@@ -35,7 +35,7 @@ from focus_eval.lab.subprocess_sampler import class_apart, make_apart
 from focus_eval.lab.traces import SimulatedTrace, make_trace, trace_video
 from focus_eval.lab.worlds import Channel, World, channel_name, channel_of, world_of
 
-# Frames a second that a percentage of frames stands for, whatever the file's rate, as in `even_cover`.
+# Percentages of frames refer to this rate, whatever the file's rate (as in `even_cover`).
 NOMINAL_FPS = 25.0
 # Pulls a second of `focus` at its defaults: 3 in 16 seconds, and one a second in a quarter of the arms.
 _FOCUS_RATE = 3 / 16 + 0.25
@@ -217,7 +217,7 @@ class ChannelEncoder(Encoder):
 
 
 def _n_unknown(trace: AnyTrace | None, frames: IntArray) -> int:
-    """Return how many of `frames` a recorded trace lacks; 0 for any other trace."""
+    """How many of `frames` a recorded trace lacks; 0 for any other trace."""
     return int(np.isin(frames, trace.frames, invert=True).sum()) if isinstance(trace, RecordedTrace) else 0
 
 
@@ -337,7 +337,7 @@ def infeasible_lines(config: SimulationConfig, limit: int | None = None) -> list
     return lines
 
 
-# Few enough digits to type, too many to try: the seed of a trial is found by making videos and comparing.
+# Short enough to type, too large to search for a favourable seed.
 SEED_BITS = 48
 
 
@@ -406,7 +406,7 @@ def _selector(
     *,
     keep_pulls: bool = True,
 ) -> Selector:
-    """Return the selector of a sampler, K and seed for traces of `encoder` and `scan`."""
+    """The selector of a sampler, K and seed for traces of `encoder` and `scan`."""
     sampler, k, seed = series
     return Selector(
         sampler=sampler,
@@ -442,12 +442,12 @@ def _run_source(
     folders = [_part(out, source, config, sampler, k, seed) for sampler, k, seed in series]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
-    # Read once, before any worker writes: reading at every chunk would take the square of the videos.
+    # Read once before any worker writes; reading at every chunk would be quadratic.
     finished = {folder: FinishedQuestions(folder, SelectionRow).ids() for folder in folders}
     chunks = list(_chunks(source, numbers))
     n_done, question_ids = 0, set[str]().union(*finished.values())
-    # Processes, because samplers are Python; forked, so that a sampler of a file needs no second import. Garbage must
-    # end here: in a fork OpenVINO's destructor would wait for ever for threads that only this process has.
+    # Fork, so that a file's sampler needs no second import. Collect first: in a fork OpenVINO's destructor would wait
+    # for threads that only the parent has.
     gc.collect()
     with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork"), initializer=gc.freeze) as pool:
         jobs = [pool.submit(_run_chunk, source, config, finished, list(chunk)) for chunk in chunks]
@@ -457,7 +457,7 @@ def _run_source(
                 n_done += len(chunk) * len(series)
                 progress(n_done, len(numbers) * len(series))
         finally:
-            # After Ctrl-C the pool would do all chunks that wait, and only then end.
+            # Without this the pool would finish all queued chunks after Ctrl-C.
             pool.shutdown(cancel_futures=True)
     for folder in folders:
         compact(folder, SelectionRow, sorted(question_ids, key=source.number))
@@ -479,7 +479,7 @@ def _chunks(source: TraceSource, numbers: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _with_shares(rows: Sequence[SelectionRow]) -> list[SelectionRow]:
-    """Return the rows of one selection with counts in place of pulls, and their share of each video's frames."""
+    """The rows of one selection with counts in place of pulls, and their share of each video's frames."""
     videos = [row.video for row in rows]
     main, scan = (
         frame_shares(videos, [np.array(frames, dtype=np.int64) for frames in lists])
@@ -517,7 +517,7 @@ def _run_chunk(
     """
     encoder = TraceEncoder(source.revision)
     series = config.seeded_series()
-    # One for each channel: what a scan encoder sees of a video is made once.
+    # One scan source per channel: its traces are made once per video.
     scans = {sampler.options["scan_encoder"]: source.scan_encoder(sampler, config)
              for sampler, _, _ in series if sampler.needs_scan}  # fmt: skip
     parts = []
@@ -537,7 +537,7 @@ def _run_chunk(
         question_ids.add(trace.question_id)
         question, path = _question(source, trace), Path(_video(trace))
         for (selector, finished_ids, _), selector_rows in zip(parts, rows, strict=True):
-            # A video's questions together, or their shares of its frames would not add up.
+            # Skip whole videos only: shares of shared frames must add up.
             if not videos.get(question.video, {question.id}) <= finished_ids:
                 selector_rows.append(selector.recorded(question, UnreadVideo(path=path, info=trace.info)))
     for (selector, finished_ids, folder), selector_rows in zip(parts, rows, strict=True):
@@ -552,14 +552,13 @@ def _run_chunk(
 def _append(path: Path, rows: Sequence[SelectionRow]) -> None:
     """Append rows to a file of JSON lines; without rows make no file."""
     if not rows:
-        return  # an empty file would make a finished part look unfinished
+        return  # do not create an empty file: it would mark a finished part as unfinished
     with closing(RowWriter(path)) as writer:
         for row in rows:
             writer.write(row)
 
 
 def _question(source: TraceSource, trace: AnyTrace) -> Question:
-    """Return the question of a trace."""
     seconds = trace.info.duration_seconds
     return Question(
         benchmark=source.name,
@@ -580,16 +579,15 @@ def bucket_of(seconds: float) -> str:
 
 
 def _video(trace: AnyTrace) -> str:
-    """Return the name of a trace's video."""
     return trace.video if isinstance(trace, RecordedTrace) else f"{trace.question_id}.mp4"
 
 
 def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: FrameSampler, k: int, seed: int) -> Path:
-    """Return the folder of the rows of a sampler, K and seed; it is named by a hash of all that can change them."""
+    """The folder of the rows of a sampler, K and seed; it is named by a hash of all that can change them."""
     default = type(sampler)().options
     changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
-    # A sampler that never pulls sees no relevance, but its questions are those of the source as well.
+    # Questions come from the source even for a sampler that never pulls.
     scan, llm = source.scan_encoder(sampler, config), scripted_llm(sampler)
     identity = selection_identity(
         sampler,
@@ -614,7 +612,7 @@ def _describe(config: SimulationConfig, out: Path) -> None:
     if file.exists():
         stored = read_sealed_json(file).get("simulation", {})
         for key in ("seed", "minutes", "worlds", "recorded", "scan_recorded"):
-            if document["simulation"][key] != stored.get(key, ""):  # a key of later versions was not set
+            if document["simulation"][key] != stored.get(key, ""):  # keys added in later versions count as unset
                 raise InvalidInput(
                     f"{out}: holds a simulation with another value of {key!r}; name another folder with --out"
                 )

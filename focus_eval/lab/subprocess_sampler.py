@@ -74,7 +74,7 @@ class SubprocessSampler(FrameSampler):
 
 
 def _forwarded(method: str) -> Callable[..., Any]:
-    """Return a method that calls `method` of the file's class in the sampler's own process."""
+    """A method that calls `method` of the file's class in the sampler's own process."""
     return lambda self, video, **keywords: self._ask("call", method=method, video=video, keywords=keywords)
 
 
@@ -130,13 +130,13 @@ def make_in_subprocess(name: str, *, has_other_hash_seed: bool = False, **option
 
 
 def _remade_sampler(spec: str, has_other_hash_seed: bool, options: Mapping[str, Any]) -> FrameSampler:
-    """Return the sampler after unpickling; its class is made again from the spec."""
+    """The sampler after unpickling; its class is made again from the spec."""
     return subprocess_class(spec, has_other_hash_seed=has_other_hash_seed)(**options)
 
 
 @cache
 def _checked_options(spec: str, has_other_hash_seed: bool, options: str) -> dict[str, Any]:
-    """Return the options as the sampler's process reads them; cached by their JSON."""
+    """The options as the sampler's process reads them; cached by their JSON."""
     question = {"ask": "options", "spec": spec, "options": json.loads(options)}
     return cast("dict[str, Any]", _ask(spec, has_other_hash_seed, question))
 
@@ -206,13 +206,13 @@ def error_line(error: BaseException) -> str:
 
 
 def _key(spec: str, has_other_hash_seed: bool) -> tuple[str, bool]:
-    """Return the key of a sampler's process: each file has its own, installed samplers share ""."""
+    """The key of a sampler's process: each file has its own, installed samplers share ""."""
     # Installed samplers share one process.
     return spec if ".py:" in spec else "", has_other_hash_seed
 
 
 def _process(spec: str, has_other_hash_seed: bool) -> socket.socket:
-    """Return the socket to the process of `spec`, starting it if necessary; forks of this process share it."""
+    """The socket to the process of `spec`, starting it if necessary; forks of this process share it."""
     key = _key(spec, has_other_hash_seed)
     if key not in _processes:
         our_end, process_end = socket.socketpair()

@@ -15,11 +15,10 @@ from focus_eval.lab.worlds import EVIDENCE_SHAPES, SHARES, Channel, EvidenceShap
 
 GRID_HZ = 10
 FRAME_RATES = (24.0, 25.0, 24000 / 1001, 30000 / 1001)
-# x264's defaults: a sync frame at most every 250 frames; it saw 335 of the 362 cuts of an earlier demo's videos.
+# x264's default longest group of pictures.
 LONGEST_GROUP = 250
 SHARE_OF_CUTS_SEEN = 0.925
-# An annotated moment lies so many seconds from the centre of what is seen (Student's t, 3 degrees of freedom), which
-# lasts log-normally long.
+# Distance in seconds from an annotated moment to the centre of what is seen: Student's t with 3 degrees of freedom.
 _CENTRE_SECONDS, _CENTRE_FREEDOM = 0.3, 3
 _SEEN_THROUGH = 0.3  # share of the background that remains under a shot of its own or a look-alike
 _SEEN_MEDIAN_SECONDS, _SEEN_LOG_DEVIATION = 8.0, 0.9
@@ -101,13 +100,13 @@ def trace_video(world: World, number: int, *, seed: int, minutes: tuple[float, f
 def _question(
     world: World, number: int, minutes: tuple[float, float], rng: np.random.Generator
 ) -> tuple[float, RealQuestion]:
-    """Return the seconds drawn for a made video, and its question, still without evidence."""
+    """The seconds drawn for a made video, and its question, still without evidence."""
     seconds, n_frames, fps = _length(number, minutes, rng)
     return seconds, RealQuestion(f"{world.name}-{number:04d}", VideoInfo(n_frames, fps), np.empty(0))
 
 
 def _length(number: int, minutes: tuple[float, float], rng: np.random.Generator) -> tuple[float, int, float]:
-    """Return seconds, frames and rate of a video; the first draw of its generator."""
+    """Seconds, frames and rate of a video; the first draw of its generator."""
     place = (0.5 + number * _GOLDEN) % 1.0
     seconds = 60.0 * minutes[0] * (minutes[1] / minutes[0]) ** place
     fps = float(rng.choice(FRAME_RATES))
@@ -144,7 +143,7 @@ def make_trace(
         real: whose length and evidence are taken, instead of drawn ones.
     """
     rng = derived_rng(seed, "simulation", world.name, str(number))
-    # From generators of their own: what the main encoder sees of a question that is not blind stays the same.
+    # Separate generators: adding a scan must not change what the main encoder sees.
     rng_of_scan = derived_rng(seed, "simulation", world.name, str(number), "scan")
     is_blind = derived_rng(seed, "simulation", world.name, str(number), "blind").uniform() < world.blind
     seconds, question = _question(world, number, minutes, rng) if real is None else (real.info.duration_seconds, real)
@@ -189,7 +188,7 @@ def make_trace(
 
 
 def _as_seen_by(channel: Channel, world: World) -> World:
-    """Return `world` with the heights, and where stated the marginal, of another encoder."""
+    """`world` with the heights, and where stated the marginal, of another encoder."""
     changes = {key: value for key in ("location", "scale") if (value := getattr(channel, key)) is not None}
     return replace(world, encoder_quality=channel.q * world.encoder_quality, **changes)
 
@@ -256,7 +255,7 @@ def _fitted_trace(
 
 
 def _fitted_background(world: World, cuts: FloatArray, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return the background without what changes from frame to frame, float32 `(n,)`."""
+    """The background without what changes from frame to frame, float32 `(n,)`."""
     levels = rng.standard_normal(cuts.size + 1).astype(np.float32)
     smooth = autoregression(0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ)), n, rng)
     share, smooth_share = np.float32(world.shot_share), np.float32(1 - world.shot_share - world.noise**2)
@@ -266,7 +265,7 @@ def _fitted_background(world: World, cuts: FloatArray, n: int, rng: np.random.Ge
 
 
 def _seen_events(evidence: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the moments, ascending, and start and length of what is seen of each, all `(n,)`."""
+    """The moments, ascending, and start and length of what is seen of each, all `(n,)`."""
     if evidence.ndim == 2:
         ordered = evidence[np.argsort(evidence.mean(axis=1), kind="stable")]
         return ordered.mean(axis=1), ordered[:, 0], ordered[:, 1] - ordered[:, 0]
@@ -275,7 +274,7 @@ def _seen_events(evidence: FloatArray, rng: np.random.Generator) -> tuple[FloatA
 
 
 def _seen_around(centres: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Return start and length of what is seen around each of `centres`, anywhere in it, both `(n,)`."""
+    """Start and length of what is seen around each of `centres`, anywhere in it, both `(n,)`."""
     lengths = _SEEN_MEDIAN_SECONDS * np.exp(_SEEN_LOG_DEVIATION * rng.standard_normal(centres.size))
     return centres - lengths * rng.uniform(size=centres.size), lengths
 
@@ -299,7 +298,7 @@ def autoregression(keep: float, n: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def _placed(world: World, likeness: str, seconds: float, rng: np.random.Generator) -> PlacedEvidence:
-    """Return the events' places: as in a benchmark, in one stretch, or anywhere."""
+    """The events' places: as in a benchmark, in one stretch, or anywhere."""
     if likeness:
         return place_evidence(EVIDENCE_SHAPES[likeness], seconds, rng)
     if world.cluster_seconds is None:
@@ -312,7 +311,7 @@ def _placed(world: World, likeness: str, seconds: float, rng: np.random.Generato
 
 
 def _placed_around(world: World, question: RealQuestion, rng: np.random.Generator) -> PlacedEvidence:
-    """Return annotated intervals as they are, or events of the world's lengths around annotated moments."""
+    """Annotated intervals as they are, or events of the world's lengths around annotated moments."""
     evidence, seconds = np.sort(question.evidence, axis=0), question.info.duration_seconds
     if evidence.ndim == 2:
         return PlacedEvidence(starts=evidence[:, 0], lengths=np.ptp(evidence, axis=1), moments=evidence.mean(axis=1))
@@ -326,7 +325,7 @@ def _placed_around(world: World, question: RealQuestion, rng: np.random.Generato
 
 
 def _placed_events(world: World, seconds: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Return starts, ascending, and lengths of events that do not overlap, in seconds, both `(n_events,)`."""
+    """Starts, ascending, and lengths of events that do not overlap, in seconds, both `(n_events,)`."""
     low, high = world.events
     n_events = int(min(high, np.exp(rng.uniform(np.log(low), np.log(high + 1)))))
     lengths = _log_uniform(world.event_seconds, n_events, rng)
@@ -336,12 +335,12 @@ def _placed_events(world: World, seconds: float, rng: np.random.Generator) -> tu
 
 
 def _log_uniform(ends: tuple[float, float], n: int, rng: np.random.Generator) -> FloatArray:
-    """Return `n` numbers, uniform in their logarithm between both `ends`."""
+    """`n` numbers, uniform in their logarithm between both `ends`."""
     return np.exp(rng.uniform(math.log(ends[0]), math.log(ends[1]), size=n))
 
 
 def _background(world: World, n: int, rng: np.random.Generator) -> tuple[NDArray[np.float32], FloatArray, IntArray]:
-    """Return the background, variance 1, float32 `(n,)`, the times of its cuts in seconds, and each shot's look."""
+    """The background, variance 1, float32 `(n,)`, the times of its cuts in seconds, and each shot's look."""
     smooth = autoregression(0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ)), n, rng)
     if world.shot_share == 0:
         return smooth, np.empty(0), np.zeros(1, dtype=np.int64)
@@ -394,13 +393,13 @@ def _add_distractors(latent: NDArray[np.float32], world: World, seconds: float, 
 
 
 def _cells(start: float, stop: float, n: int) -> slice:
-    """Return the grid cells of `[start, stop)` seconds, at least one, within `n` cells."""
+    """The grid cells of `[start, stop)` seconds, at least one, within `n` cells."""
     first = min(n - 1, max(0, round(start * GRID_HZ)))
     return slice(first, max(first + 1, min(n, round(stop * GRID_HZ))))
 
 
 def _sync_frames(cuts: FloatArray, n_frames: int, fps: float, rng: np.random.Generator) -> IntArray:
-    """Return sync frames as a codec would place them: at most cuts, and every 250 frames after the last one."""
+    """Sync frames as a codec would place them: at most cuts, and every 250 frames after the last one."""
     frames = np.unique((cuts * fps).astype(np.int64))
     is_seen = rng.uniform(size=frames.size) < SHARE_OF_CUTS_SEEN
     cut_frames = frames[is_seen & (frames > 0) & (frames < n_frames)]

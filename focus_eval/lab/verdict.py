@@ -19,7 +19,7 @@ from focus_eval.bench.report.statistics import (
 )
 from focus_eval.bench.report.table import SIGNIFICANT, Table, Value, number, p_text, tested_value
 
-# Videos of each world at each look; a look may spend a share of the 5 % in proportion to its videos.
+# Videos of each world at each look; each look may spend a share of the 5 % in proportion to them.
 LOOKS = (150, 300, 600, 1200)
 MARGIN_POINTS = 3.0
 # World -> kind of pair -> (pairs of published selections of LongVideoBench that it orders alike, all such pairs), from
@@ -120,7 +120,7 @@ def compare_with_rivals(
 
 
 def _adjusted(p_values: Sequence[float], share: float) -> list[float]:
-    """Return the p-values adjusted by Holm and divided by the look's share of the 5 %, at most 1."""
+    """The p-values adjusted by Holm and divided by the look's share of the 5 %, at most 1."""
     return [min(1.0, float(p_value) / share) for p_value in holm(p_values)]
 
 
@@ -243,7 +243,7 @@ def whole_verdict(compared_by_world: Mapping[str, Sequence[RivalComparison]], ne
 
 
 def _cases_text(cases: set[tuple[str, int]], all_cases: set[tuple[str, int]]) -> str:
-    """Return e.g. " at K = 8", " in realistic" or " in 3 of 4 comparisons"; "" for all cases (world, K)."""
+    """E.g. " at K = 8", " in realistic" or " in 3 of 4 comparisons"; "" for all cases (world, K)."""
     if cases == all_cases:
         return ""
     for place, text in ((1, "at K = {}"), (0, "in {}")):
@@ -273,7 +273,7 @@ def differing_worlds(compared_by_world: Mapping[str, Sequence[RivalComparison]],
 
 
 def _finding(item: RivalComparison, margin: float) -> str:
-    """Return e.g. "finds 3.1 points more [1.2, 5.0], p = 0.002"."""
+    """E.g. "finds 3.1 points more [1.2, 5.0], p = 0.002"."""
     gap = item.overall.difference
     points = number(100 * abs(gap.value), 1)
     ends = "" if gap.low is None or gap.high is None else f" [{_signed(gap.low)}, {_signed(gap.high)}]"
@@ -291,17 +291,16 @@ def _finding(item: RivalComparison, margin: float) -> str:
 
 
 def _signed(share: float) -> str:
-    """Return a share as signed points with one decimal, e.g. "+2.3"."""
     return number(100 * share, 1, signed=True)
 
 
 def _spent(part: pd.DataFrame) -> float | None:
-    """Return the forward equivalents in percent of the frames, over lines without an error; None if unknown."""
+    """The forward equivalents in percent of the frames, over lines without an error; None if unknown."""
     return forwards_percent(part[part["error"].isna()])
 
 
 def _costs_text(own_cost: float | None, rival_cost: float | None, rival: str) -> str:
-    """Return e.g. "both at 1.7 % of frames encoded", "at 0.56 % of frames encoded (focus 1.7 %)"."""
+    """E.g. "both at 1.7 % of frames encoded", "at 0.56 % of frames encoded (focus 1.7 %)"."""
     texts = [
         "unknown" if cost is None else f"{number(cost, 1 if cost >= 1 else 2)} %" for cost in (own_cost, rival_cost)
     ]

@@ -12,8 +12,7 @@ from focus_eval.keyframes.encoders.registry import ENCODERS
 
 Range = tuple[float, float]
 
-# The quantiles below are at these shares. Between two of them log(1 + seconds) is linear; there is nothing above the
-# last.
+# Shares of the quantiles below; log(1 + seconds) is linear in between, and the last quantile is the maximum.
 SHARES = (0.0, 0.1, 0.5, 0.9, 0.99)
 Quantiles = tuple[float, float, float, float, float]
 ALL_LENGTHS = float("inf")
@@ -252,7 +251,7 @@ def world_of(entry: str | dict[str, Any]) -> World:
     return replace(WORLDS[base], **changes)
 
 
-# CLIP ViT-B/32 over BLIP's ViT-L/16 at 384 pixels, in multiply-adds of an image.
+# Multiply-adds of an image: CLIP ViT-B/32 over BLIP's ViT-L/16 at 384 pixels.
 CLIP_B32_OVER_BLIP_L = 1 / 43
 
 

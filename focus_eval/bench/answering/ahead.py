@@ -246,7 +246,7 @@ def answer_ahead(
 
 
 def _current_device() -> int | None:
-    """Return the number of this thread's GPU; None if no GPU is in use."""
+    """The number of this thread's GPU; None if no GPU is in use."""
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else None
 

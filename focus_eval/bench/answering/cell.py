@@ -150,7 +150,7 @@ class Cell:
             folder.mkdir(parents=True, exist_ok=True)
             # Before the first line, and only where a line is written: reading needs no lock.
             if self._refusal is not None and not self._is_locked:
-                # One per file: the ranks of one run write side by side.
+                # One lock per file: ranks of a run write in parallel.
                 self._open_files.enter_context(locked_at_once(self.path / f".{self._file_name}.lock", self._refusal))
                 self._is_locked = True
             if self._description is not None:
@@ -172,5 +172,5 @@ class Cell:
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             write_sealed_json(self.path / PROMPT_FILE, record)
-        except InvalidInput as error:  # the disk's fault, not the question's: no row may say so
+        except InvalidInput as error:  # a disk error is not the question's error: end the run instead of writing a row
             raise RunError(str(error)) from error

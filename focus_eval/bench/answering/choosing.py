@@ -118,7 +118,7 @@ class SamplerChooser:
         return FrameChoice(row=row, error=error_line(error))
 
     def _choice(self, row: SelectionRow, outcome: Outcome) -> FrameChoice:
-        """Return the choice; warn once if the sampler can choose no frame of such a video."""
+        """The choice; warn once if the sampler can choose no frame of such a video."""
         if outcome.error is not None:
             return FrameChoice(row=row, error=error_line(outcome.error))
         if row.keyframes or row.info is None:

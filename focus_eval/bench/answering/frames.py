@@ -243,12 +243,12 @@ def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[
 
 
 def _linspace(row: SelectionRow) -> tuple[int, ...]:
-    """Return K evenly spaced frames, from the first to the last, rounded down; a short video repeats some."""
+    """K evenly spaced frames, from the first to the last, rounded down; a short video repeats some."""
     return tuple(np.linspace(0, _known_info(row).n_frames - 1, row.k, dtype=int).tolist())
 
 
 def _known_info(row: SelectionRow) -> VideoInfo:
-    """Return length and rate of the row's video; raise SelectionMismatch if they are unknown."""
+    """Length and rate of the row's video; raises SelectionMismatch if they are unknown."""
     if row.info is None:
         raise SelectionMismatch(f"{row.video}: length and rate are not known, which frame_policy=aks needs")
     return row.info

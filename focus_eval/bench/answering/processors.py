@@ -45,7 +45,7 @@ class OwnProcessors:
             self._spare.put((originals, copies))
 
     def _copies(self, originals: dict[str, Any]) -> dict[str, Any]:
-        """Return a spare set of copies of `originals`, or a new one if none is spare or the originals changed."""
+        """A spare set of copies of `originals`, or a new one if none is spare or the originals changed."""
         try:
             of, copies = self._spare.get_nowait()
         except Empty:

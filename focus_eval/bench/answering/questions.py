@@ -297,19 +297,19 @@ class ViewDocument:
 
 
 def _visuals(document: ViewDocument) -> Any:
-    """Return the visuals of a view's document; takes the place of the task's `doc_to_visual`."""
+    """The visuals of a view's document; takes the place of the task's `doc_to_visual`."""
     return document.visuals
 
 
 def _messages(document: ViewDocument) -> Any:
-    """Return a copy of the messages of a view's document; takes the place of the task's `doc_to_messages`."""
+    """A copy of the messages of a view's document; takes the place of the task's `doc_to_messages`."""
     return copy.deepcopy(document.messages)  # some wrappers put a system message into the list
 
 
 def _load_media(
     parts: RequestParts, document: Document, *, is_simple: bool
 ) -> tuple[Path | None, list[dict[str, Any]] | None]:
-    """Return the video path of `document`, and its chat messages (None for a simple request)."""
+    """The video path of `document`, and its chat messages (None for a simple request)."""
     try:
         media = parts.look(document)
     except SystemExit as error:  # lmms-eval's tasks end the process where a file is missing
@@ -322,7 +322,7 @@ def _load_media(
 
 
 def _single_video_path(visuals: list[Any], parts: RequestParts) -> Path | None:
-    """Return the path of the one video among a document's visuals; raise InvalidInput for anything else."""
+    """The path of the one video among a document's visuals; raises InvalidInput for anything else."""
     videos = [visual for visual in visuals if isinstance(visual, str)]
     # k frames of one video is what a selection means; two videos, or an image, have none.
     if len(videos) != 1 or len(visuals) != 1:
@@ -352,7 +352,7 @@ def _question_of_unknown_task(parts: RequestParts, document: Document, path: Pat
 
 @cache
 def _benchmark(task: str, name: str = "") -> Benchmark | None:
-    """Return the benchmark called `name`, or that of the task if it is ""; None for an unknown task. Cached."""
+    """The benchmark called `name`, or that of the task if it is ""; None for an unknown task. Cached."""
     from focus_eval.bench.benchmarks.registry import benchmark_of_task, make_benchmark
 
     if name:

@@ -164,11 +164,11 @@ class ReplayedSelections:
         return {"replayed_from": self._path.name}
 
     def _origin(self, sampler: str) -> Origin:
-        """Return the origin of the rows, with `sampler` as the sampler's name."""
+        """The origin of the rows, with `sampler` as the sampler's name."""
         return Origin(selection_id=self.selection_id, sampler=sampler, k=self.k)
 
     def _read(self, questions: Sequence[Question] | None) -> Mapping[str, FileEntry]:
-        """Return the file's selections by question id; raise SelectionMismatch for more frames than are shown."""
+        """The file's selections by question id; raises SelectionMismatch for more frames than are shown."""
         entries: Mapping[str, FileEntry]
         if self._is_own:
             entries = self._own_rows(questions)
@@ -186,7 +186,7 @@ class ReplayedSelections:
         return entries
 
     def _own_rows(self, questions: Sequence[Question] | None) -> Mapping[str, FileEntry]:
-        """Return the selections in our rows; raise SelectionMismatch for one of no question of the benchmark."""
+        """The selections in our rows; raises SelectionMismatch for one of no question of the benchmark."""
         _, format_options = named_options(self._format, self._format_options)
         # What is missing is checked by `prepare`: rows made under --limit are of some of the questions only.
         entries: dict[str, FileEntry] = {}
@@ -213,7 +213,7 @@ class ReplayedSelections:
 
 
 def _content_hash(path: Path) -> str:
-    """Return a hash over name and content of a file, or of every file in a folder."""
+    """A hash over name and content of a file, or of every file in a folder."""
     digest = hashlib.sha256()
     for file in [path] if path.is_file() else sorted(item for item in path.rglob("*") if item.is_file()):
         digest.update(file.name.encode())

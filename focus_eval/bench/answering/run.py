@@ -66,7 +66,7 @@ def answer(
 
 
 def _ask(session: WrapperSession, batch: Batch, place: Place) -> AnsweredBatch:
-    """Return the questions of a batch, without their pixels, and the replies."""
+    """The questions of a batch, without their pixels, and the replies."""
     questions = [session.make_ready(framed) for framed in batch.questions]
     # An adapter may have made the frames smaller: there may be room for others.
     byte_counts = {id(framed.frame_batch): framed.frame_batch.held_bytes for framed in questions if framed.frame_batch}

@@ -255,7 +255,7 @@ class WrapperSession:
         return view
 
     def _view_document(self, framed: FramedQuestion, prompt: Prompt) -> ViewDocument:
-        """Return the document that gives the wrapper this question's frames; the video itself if none were chosen."""
+        """The document that gives the wrapper this question's frames; the video itself if none were chosen."""
         task_question, frame_batch = framed.task_question, framed.frame_batch
         if self.model.is_simple:
             visuals = [str(task_question.path)] if frame_batch is None else self.model.visuals(frame_batch)
@@ -273,7 +273,7 @@ def _decoding(framed: FramedQuestion) -> dict[str, float]:
 
 
 def _costs(batch: Sequence[FramedQuestion], trace: GenerateTrace, seconds: float) -> list[ModelReply]:
-    """Return frames, tokens and an equal part of the batch's seconds of each question, as replies without output."""
+    """Frames, tokens and an equal part of the batch's seconds of each question, as replies without output."""
     replies = []
     for at, framed in enumerate(batch):
         stages = _decoding(framed)

@@ -134,7 +134,7 @@ class FrameStream:
             return _Video(error=error)
 
     def _with_choices(self, video: _Video, waiting_questions: Sequence[_QueuedQuestion]) -> list[_QueuedQuestion]:
-        """Return the questions about one video with their selections; new selections are written."""
+        """The questions about one video with their selections; new selections are written."""
         by_work: dict[int, list[_QueuedQuestion]] = {}
         for question in waiting_questions:
             by_work.setdefault(id(question.work), []).append(question)
@@ -182,7 +182,7 @@ class FrameStream:
         return earlier | new
 
     def _chosen(self, question: _QueuedQuestion, choice: FrameChoice | None) -> _QueuedQuestion:
-        """Return the question with its choice, checked against what the model can be shown."""
+        """The question with its choice, checked against what the model can be shown."""
         framed, settings = question.framed, question.work.cell.settings
         error = framed.task_question.error
         if choice is None:

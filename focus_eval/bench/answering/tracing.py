@@ -19,7 +19,7 @@ from focus_eval.keyframes.rows.identity import versions
 
 # A token that stands for visual features comes hundreds of times in a row.
 _REPEATED = re.compile(r"(<[^<>]+>)\1{2,}")
-# Enough for an opening tag and blanks behind it.
+# Covers an opening tag and blanks.
 PROMPT_END_TOKENS = 16
 # Where lmms-eval's wrappers keep what turns text into tokens.
 _TOKENIZERS = ("tokenizer", "_tokenizer", "processor", "_processor", "_image_processor")
@@ -58,7 +58,7 @@ class GenerateTrace:
         try:
             self.place.take_model()
         except RunError as error:
-            # Noted, since a wrapper may swallow it as it does those of its model.
+            # Keep the error: the wrapper may swallow it.
             self.error = error
             raise
 
@@ -91,7 +91,7 @@ class TracedModel:
         self._trace = trace
         self._frames_reaching = frames_reaching
 
-    # Wrappers read `config`, `device` and more of their model, so everything else is the original's.
+    # Wrappers read `config`, `device` and more: delegate everything else.
     def __getattr__(self, name: str) -> Any:
         """Return the model's attribute."""
         return getattr(self._model, name)
@@ -104,7 +104,7 @@ class TracedModel:
         """Generate; record seconds, tokens, frames and an exception, which is raised again."""
         trace = self._trace
         trace.take_model()
-        # Before the call: a model that runs out of memory was still shown these frames.
+        # Record before the call: a model that runs out of memory was still shown these frames.
         trace.frames = self._frames_reaching(inputs)
         # Wrappers pass the prompt by position or under either name.
         prompt_ids = args[0] if args else inputs.get("input_ids", inputs.get("inputs"))
@@ -129,7 +129,7 @@ def token_counts(prompt_ids: Any, output: Any, inputs: dict[str, Any], config: A
         inputs: keyword arguments of `generate`.
         config: the model's config.
     """
-    # Embeddings in place of tokens, or a list of texts: there is nothing to count.
+    # Embeddings or texts instead of token ids: nothing to count.
     if prompt_ids is None or getattr(prompt_ids, "ndim", 0) != 2 or getattr(output, "ndim", 0) != 2:
         return []
     mask = inputs.get("attention_mask")
@@ -232,14 +232,14 @@ def fold_repeats(text: str) -> str:
 
 
 def _tokenizer(view: Any) -> Any:
-    """Return the tokenizer among the attributes of a model's wrapper; None if there is none."""
+    """The tokenizer among the attributes of a model's wrapper; None if there is none."""
     components: Iterable[Any] = (getattr(view, name, None) for name in _TOKENIZERS)
     tokenizers = [getattr(item, "tokenizer", item) for item in components if item is not None]
     return next((item for item in tokenizers if hasattr(item, "decode")), None)
 
 
 def _frame_pixels(inputs: Mapping[str, Any], config: Any) -> list[int]:
-    """Return [height, width] in pixels of a frame in the inputs of `generate`; [] if they do not show it."""
+    """[height, width] in pixels of a frame in the inputs of `generate`; [] if they do not show it."""
     grids = [inputs.get(name) for name in ("video_grid_thw", "image_grid_thw")]
     grid = next((item for item in grids if item is not None), None)
     patch = getattr(getattr(config, "vision_config", None), "patch_size", None)
@@ -251,7 +251,7 @@ def _frame_pixels(inputs: Mapping[str, Any], config: Any) -> list[int]:
 
 
 def _part_text(part: Mapping[str, Any]) -> str:
-    """Return a part of a message as text: its text, or format, bytes and hash of an image or video."""
+    """A part of a message as text: its text, or format, bytes and hash of an image or video."""
     if part.get("type") == "text":
         return str(part["text"])
     url = str((part.get("image_url") or part.get("video_url") or {}).get("url", ""))
@@ -262,7 +262,7 @@ def _part_text(part: Mapping[str, Any]) -> str:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries whose values are numbers, texts, Booleans, or lists of fewer than 20 of these."""
+    """The entries whose values are numbers, texts, Booleans, or lists of fewer than 20 of these."""
     kinds = (bool, int, float, str)
     return {
         name: value

@@ -121,13 +121,13 @@ LMMS_EVAL_PARSINGS = ("longvideobench", "vsibench", "letters")
 
 # Evidence recall is measured within each of these many seconds, ascending. All tables, figures and commands follow.
 RECALL_SECONDS = (1.0, 2.0, 5.0)
-# Where one figure stands for all: the page, the figures, and the tables of the demo and of simulations.
+# Distance used where a single recall is shown (page, figures, demo, simulations).
 NEAR_SECONDS = RECALL_SECONDS[len(RECALL_SECONDS) // 2]
 # Evidence is in view of a model's answer within this many seconds.
 IN_VIEW_SECONDS = RECALL_SECONDS[-1]
-# A moment this far past the end of the video still counts: lengths are rounded. Later ones are slips of the annotation.
+# Moments up to this far past the end count (lengths are rounded); later ones are annotation errors.
 END_SLACK_SECONDS = 1.0
-# Times are quotients of integers: a frame exactly at a bound is near, and one at the end of an interval inside.
+# Tolerance of comparisons: a frame exactly at a bound counts as inside.
 SLACK_SECONDS = 1e-6
 
 # "frames@24" are frame numbers at 24 frames a second, whatever the file's rate; any other rate may stand there.
@@ -346,7 +346,7 @@ def _value(document: Mapping[str, Any], name: str) -> Any:
 
 
 def _filled(document: Mapping[str, Any], template: str) -> str | None:
-    """Return `template` with each {field} replaced by the document's value; None if one of them is missing or null."""
+    """`template` with each {field} replaced by the document's value; None if one of them is missing or null."""
     parts = set(re.findall(r"\{([^{}]+)\}", template))
     if any(document.get(part) is None for part in parts):
         return None
@@ -378,7 +378,7 @@ def _text(document: Mapping[str, Any], name: str, *, location: str, field_role: 
 
 
 def _missing(document: Mapping[str, Any], name: str, value: Any, *, location: str, field_role: str) -> str:
-    """Return the message for a declared field without a usable value, which lists the document's fields."""
+    """The message for a declared field without a usable value, which lists the document's fields."""
     return (
         f"{location}: {field_role} is declared as field {name!r}, which holds {value!r}; "
         f"fields of the document: {', '.join(map(str, document))}"
@@ -407,7 +407,7 @@ def _options(document: Mapping[str, Any], declared: DocumentFields, *, location:
     elif isinstance(option_values, str):
         option_values = [text for _, text in _OPTION_TEXT.findall(option_values)] or lines_of(option_values)
     texts = list(option_values)
-    # Only at the end: an option that is left out before others would give these the letters of their neighbours.
+    # Strip padding at the end only: removing an earlier option would shift the letters.
     while texts and (texts[-1] is None or str(texts[-1]).strip() in padding):
         texts.pop()
     if None in texts or len(texts) == 1:
@@ -432,7 +432,7 @@ def _answer(
         return text
     if not options:
         raise InvalidInput(f"{location}: no options; an answer that is {declared.answer_is!r} needs at least 2")
-    if "index" in kinds and text.removesuffix(".0").isdecimal():  # a column with gaps is read as floats
+    if "index" in kinds and text.removesuffix(".0").isdecimal():  # pandas reads an integer column with gaps as floats
         if (index := int(text.removesuffix(".0"))) >= len(options):
             raise InvalidInput(f"{location}: answer {index} of {len(options)} options")
         return LETTERS[index]
@@ -455,7 +455,7 @@ _ANSWER_SAID = {"letter": "the letter of one", "index": "the index", "text": "th
 
 
 def _offset(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float:
-    """Return the seconds that the subtitles' clock is ahead of the video's; 0.0 if not declared or empty."""
+    """The seconds that the subtitles' clock is ahead of the video's; 0.0 if not declared or empty."""
     value = _value(document, declared.subtitles_offset) if declared.subtitles_offset else None
     try:
         return float(value or 0)
@@ -464,7 +464,7 @@ def _offset(document: Mapping[str, Any], declared: DocumentFields, *, location: 
 
 
 def _number(document: Mapping[str, Any], name: str, *, location: str, field_role: str) -> float | None:
-    """Return a declared field as a number above 0; None if undeclared, or if optional ("?") and missing."""
+    """A declared field as a number above 0; None if undeclared, or if optional ("?") and missing."""
     if not name:
         return None
     value = _value(document, name)
@@ -597,14 +597,14 @@ def within_video(moments: Moments, duration_seconds: float) -> Moments:
 
 
 def _moment(number: Any, *, location: str) -> float:
-    """Return `number` as seconds; raise InvalidInput, naming `location`, unless it is finite and at least 0."""
+    """`number` as seconds; raises InvalidInput, naming `location`, unless it is finite and at least 0."""
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
         raise InvalidInput(f"{location}: evidence {number!r} is not a number of 0 or above")
     return float(number)
 
 
 def _interval(pair: Any, *, location: str) -> tuple[float, float]:
-    """Return `pair` as start and stop in seconds; raise InvalidInput unless it is two moments in order."""
+    """`pair` as start and stop in seconds; raises InvalidInput unless it is two moments in order."""
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
         raise InvalidInput(f"{location}: evidence {pair!r} is not a pair of seconds")
     start, stop = (_moment(number, location=location) for number in pair)

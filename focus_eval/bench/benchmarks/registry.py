@@ -170,7 +170,7 @@ def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> Benchm
 
 @cache
 def _names_by_task(names: tuple[str, ...]) -> dict[str, str]:
-    """Return the benchmark's name by lmms-eval task, official ones and those with our prefix."""
+    """The benchmark's name by lmms-eval task, official ones and those with our prefix."""
     by_task: dict[str, str] = {}
     for name in names:
         for task in (*make_benchmark(name).tasks, name):
@@ -203,7 +203,8 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
     for at, row in enumerate(documents):
         try:
             question = benchmark.question(row)
-            # Annotations come from others. Links inside the folder are followed: the hub's cache consists of them.
+            # Untrusted path: it must stay inside the folder. Links are followed, since the hub's cache consists of
+            # them.
             path = PurePosixPath(question.video.replace("\\", "/"))
             if path.is_absolute() or ".." in path.parts or "\0" in question.video:
                 raise InvalidInput(f"{question.id}: video {question.video!r} leaves the folder of videos")
@@ -218,7 +219,7 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
             f"{location}: {len(repeated_ids)} ids occur more than once, the first is {repeated_ids[0]!r}"
         )
     if grouped := benchmark.facts.group_score:
-        # Before the run: in the report, the answers are already paid for.
+        # Check before the run: by the report the answers are paid for.
         try:
             check_groups(((question.video, question.group) for question in questions), size=grouped.size)
         except InvalidInput as error:
@@ -262,9 +263,8 @@ def read_documents(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _csv_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a CSV file by column name; raises InvalidInput if it cannot be read."""
     text = read_text(path)
-    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # else a field ends at 128 KB
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # the default limit is 128 KB a field
     try:
         return list(csv.DictReader(io.StringIO(text)))
     except csv.Error as error:
@@ -326,7 +326,7 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
             f"has no {missing[0]!r}, but {columns}"
         )
     for number, row in enumerate(rows, start=2):
-        # A short line lacks its last values.
+        # Short lines lack trailing values.
         seconds, fps = row["duration_s"] or "", row["fps"] or ""
         try:
             rate = VideoRate(float(seconds), exact_rate(fps))
@@ -358,7 +358,7 @@ def write_rates(path: Path, infos: Mapping[str, VideoInfo]) -> None:
 def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
     """Return length and rate by question id, for the questions whose annotation states both."""
     return {
-        # As written: the float of 29.97 is not 29.97.
+        # Parse the text, not the float: 29.97 has no exact float.
         question.id: VideoRate(question.duration_seconds, exact_rate(repr(question.fps)))
         for question in questions
         if question.fps is not None and question.duration_seconds is not None

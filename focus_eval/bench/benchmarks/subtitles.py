@@ -167,7 +167,7 @@ def make_prompt(
 
 
 def _lines_of(question: Question, facts: SubtitleFacts, video_path: Path) -> tuple[TimedText, ...]:
-    """Return the subtitles of a question's video; () for a missing file that the benchmark allows."""
+    """The subtitles of a question's video; () for a missing file that the benchmark allows."""
     if not question.subtitles:
         raise InvalidInput(f"{question.benchmark} {question.id}: the document names no file of subtitles")
     folder = video_path.parents[len(PurePath(question.video).parts) - 1].parent

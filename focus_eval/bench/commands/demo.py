@@ -70,7 +70,7 @@ def run_demo(folder: Path, data: Path, *, k: list[int], samplers: list[str], see
     recall_matrices = [_without_answers(_matrix(at, samplers=samplers, seeds=seeds)) for at in other_k]
     for lack in package_problems([*matrices, *recall_matrices]):
         raise MissingDependency(f"the demo needs {lack.problem}: {lack.fix}")
-    # After the matrices: a mistake in them is told before the minutes that videos take.
+    # After the matrices, so that their errors come before minutes of rendering.
     engine = ProcessEngine(store=folder.parent / "store.sqlite", features=_cache())
     if not (folder / "run.json").exists():
         _run_first(folder, data, engine)
@@ -91,7 +91,7 @@ def run_demo(folder: Path, data: Path, *, k: list[int], samplers: list[str], see
                 complete_run(matrix, out=folder, engine=engine, progress=run_progress)
             progress.begin("report")
             shown = _write_report(folder, data / "datasets" / "longvideobench" / "videos")
-    # A table that is printed while a bar is shown would begin behind the bar.
+    # Print after the bar has ended, or the table would start behind it.
     _print_report(*shown)
 
 
@@ -110,11 +110,11 @@ def _run_first(folder: Path, data: Path, engine: Engine) -> None:
 
 
 def _cache() -> Path:
-    """Return the folder that demos of this machine share."""
+    """The folder that demos of this machine share."""
     return cache_folder() / "demo"
 
 
-# Seconds of each stage on two idle cores; only their ratios matter, since a bar tells time by its own rate.
+# Seconds per unit on two idle cores. Only ratios matter: the bar scales by the observed rate.
 SECONDS_PER_FRAME_DRAWN = 0.00034
 SECONDS_OF_SELECTING = 0.02  # per unit of `SelectPhase.work`
 SECONDS_OF_ANSWERS = 66.0  # of a matrix
@@ -147,7 +147,7 @@ class DemoProgress:
 
     def start(self, phase: str, n_rows: int, work: float) -> None:
         """Begin the stage `phase`."""
-        if phase == "select":  # less is left in a demo that goes on
+        if phase == "select":  # a resumed demo has less left
             self._left[phase] = work * SECONDS_OF_SELECTING
         self._left |= dict.fromkeys(list(self._left)[: list(self._left).index(phase)], 0.0)
         self._per_unit = self._left[phase] / work
@@ -180,7 +180,7 @@ def build_videos(data: Path, video_ids: Sequence[str], draw: Callable[[int], Non
 
 
 def _matrix(k: int, *, samplers: list[str], seeds: int) -> MatrixConfig:
-    """Return the demo's matrix with the command's options: K, seeds and further samplers."""
+    """The demo's matrix with the command's options: K, seeds and further samplers."""
     from focus_eval.bench.matrix.cells import check_lists
     from focus_eval.bench.matrix.config import SamplerConfig, load_matrix
 
@@ -197,7 +197,7 @@ def _matrix(k: int, *, samplers: list[str], seeds: int) -> MatrixConfig:
 
 
 def _without_answers(matrix: MatrixConfig) -> MatrixConfig:
-    """Return the matrix without models, and without blind and oracle, whose recall is 0 and 1."""
+    """The matrix without models, and without blind and oracle, whose recall is 0 and 1."""
     samplers = [sampler for sampler in matrix.samplers if sampler.sampler not in ("blind", "oracle")]
     return matrix.model_copy(update={"models": [], "samplers": samplers})
 
@@ -216,7 +216,7 @@ def _print_first(folder: Path) -> None:
 
 
 def _brief(table: Table, columns: Mapping[str, str], title: str) -> Table:
-    """Return `table` with `columns` alone, old title to new, intervals in the first, and no notes: 80 characters."""
+    """`table` with `columns` alone, old title to new, intervals in the first, and no notes: 80 characters."""
     from focus_eval.bench.report.table import Value
 
     def bare(cell: Value | str) -> Value | str:

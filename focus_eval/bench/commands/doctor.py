@@ -79,7 +79,7 @@ def decoders() -> dict[str, str]:
         import av
 
         codecs = [codec for codec in ("h264", "hevc", "av1", "vp9", "vp8", "mpeg4") if codec in av.codecs_available]
-        # The full install may have an older PyAV than the light one, since lmms-eval limits it.
+        # lmms-eval limits PyAV: the full install may have an older one than the light install.
         libavcodec = ".".join(map(str, av.library_versions["libavcodec"]))
         ffmpeg = getattr(av, "ffmpeg_version_info", "of unknown version")
         version_by_package["pyav"] += f" with FFmpeg {ffmpeg} (libavcodec {libavcodec}: {', '.join(codecs)})"
@@ -149,7 +149,7 @@ def _print_tables(facts: dict[str, Any]) -> None:
 
 
 def _version(package: str) -> str:
-    """Return the version of the installed `package`; "" if it is not installed."""
+    """The version of the installed `package`; "" if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -157,6 +157,6 @@ def _version(package: str) -> str:
 
 
 def _free(folder: Path) -> str:
-    """Return the space left on the disk of `folder`, or of its nearest parent that exists."""
+    """The space left on the disk of `folder`, or of its nearest parent that exists."""
     existing = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
     return f"{shutil.disk_usage(existing).free / GIGABYTE:.0f} GB free"

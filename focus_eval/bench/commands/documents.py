@@ -164,7 +164,7 @@ def table_document(table: Table) -> dict[str, Any]:
 
 
 def _figure(figure: Value | str) -> dict[str, Any]:
-    """Return value, ends of the interval and published value (None where there is none), and the text of a table."""
+    """Value, ends of the interval and published value (None where there is none), and the text of a table."""
     if isinstance(figure, str):
         return {"value": None, "low": None, "high": None, "published": None, "text": figure}
     return {

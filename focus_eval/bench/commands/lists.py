@@ -103,7 +103,7 @@ def _check_kind(option: str, kind: str, expected: str) -> None:
 
 
 def _as_json(entry: Entry) -> dict[str, Any]:
-    """Return the entry's JSON values; its description if it has none."""
+    """The entry's JSON values; its description if it has none."""
     return {"name": entry.name, **(entry.facts or {"about": list(entry.lines)})}
 
 
@@ -135,7 +135,6 @@ def _print_all_names() -> None:
 
 
 def _registries() -> dict[str, Registry[Any]]:
-    """Return the registry of plugins of each kind."""
     from focus_eval.bench.benchmarks.registry import BENCHMARKS
     from focus_eval.bench.lmms.manifests import MODELS
     from focus_eval.keyframes.encoders.registry import ENCODERS
@@ -155,7 +154,7 @@ def _registries() -> dict[str, Registry[Any]]:
 
 
 def _plugin_entries(kind: str, describe: Callable[[Plugin], list[str]]) -> list[Entry]:
-    """Return an entry per plugin of `kind`; one of an installed package is described by its entry point."""
+    """An entry per plugin of `kind`; one of an installed package is described by its entry point."""
     plugins = _registries()[kind].plugins
     return [
         Entry(name, tuple(describe(plugin) if plugin.point is None else [plugin.location]))
@@ -211,7 +210,7 @@ def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str,
 
 
 def _as_text(value: Any) -> str:
-    """Return `value` as it is written after `-o name=`."""
+    """`value` as it is written after `-o name=`."""
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
@@ -307,7 +306,7 @@ def llm_entries() -> list[Entry]:
 
 
 def _option_lines(kind: type) -> list[str]:
-    """Return e.g. "max_side=1024: longest side of a picture" for each entry of the Args section of a class."""
+    """E.g. "max_side=1024: longest side of a picture" for each entry of the Args section of a class."""
     parameters = inspect.signature(kind).parameters
     section = re.search(r"^Args:\n(.*?)(?:^\S|\Z)", inspect.getdoc(kind) or "", flags=re.DOTALL | re.MULTILINE)
     lines = []

@@ -75,11 +75,10 @@ def _reading_processes() -> Iterator[ReadThumbnails]:
 
 
 def _thumbnails(path: Path, frames: Sequence[int], height: int) -> list[tuple[int, bytes]]:
-    """Return what `read_thumbnails` yields."""
     return list(read_thumbnails(path, frames, height=height))
 
 
-# A longer table is only written: every two samplers at every distance and K.
+# Longer tables are written to files but not printed.
 _MOST_ROWS_PRINTED = 40
 _THUMBNAILS = "report_thumbnails/*.jpg"
 
@@ -130,7 +129,7 @@ def report(
             typer.echo(f"note: {error.what}; reading again", err=True)
 
 
-# Of runs that share cells one may end while the other's report is read.
+# Another run may finish a shared cell while this report is read: retry.
 _READS = 3
 
 
@@ -169,7 +168,7 @@ def write_report(
     from focus_eval.keyframes.samplers.registry import sampler_name
 
     baseline = sampler_name(baseline) if baseline else None
-    check_names(run, table, baseline=baseline)  # a mistake leaves an earlier report as it was
+    check_names(run, table, baseline=baseline)  # check before anything is overwritten
     failures, pictures = dict[str, str](), dict[str, Any]()
     page = target / "report.html"
     remove_stale(target)

@@ -135,7 +135,7 @@ def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight, *, quiet: 
 
 
 def _with_stated_problems(preflight: Preflight, matrix: MatrixConfig, sets: Mapping[str, QuestionSet]) -> Preflight:
-    """Return `preflight` with the selections that may end without frames on stated lengths, which it has not seen."""
+    """`preflight` with the selections that may end without frames on stated lengths, which it has not seen."""
     from focus_eval.bench.matrix.preflight import infeasible_problems, split_notes
 
     stated = {f"{matrix.name}/{name}": questions for name, questions in sets.items()}
@@ -192,7 +192,7 @@ def _print_power(plan: Plan, differences_by_name: Mapping[str, Sequence[tuple[Di
             print_folded(f"{name}: questions about one video allow no test between samplers")
             continue
         expected, differences = zip(*differences_by_name[name], strict=True)
-        # The ends of a range that read the same are one figure.
+        # Print equal ends of a range once.
         figures = list(dict.fromkeys("no" if item is None else f"{100 * item:.1f}" for item in differences))
         correlations = dict.fromkeys(f"{item.video_correlation:g}" for item in expected)
         assumption = (
@@ -210,7 +210,7 @@ def _print_power(plan: Plan, differences_by_name: Mapping[str, Sequence[tuple[Di
 
 
 def _warning_lines(plan: Plan) -> list[str]:
-    """Return one line per predicted problem of a sampler; equal ones for several encoders and seeds once."""
+    """One line per predicted problem of a sampler; equal ones for several encoders and seeds once."""
     lines = [
         f"warning: {selection.spec.sampler.name}, K {selection.spec.k}: {warning.questions} of "
         f"{selection.questions} questions (first: {warning.first}) {warning.text}"
@@ -221,7 +221,7 @@ def _warning_lines(plan: Plan) -> list[str]:
 
 
 def _selection_table(plan: Plan) -> Table:
-    """Return the table of a plan's selections with pulls, frames to embed and forward equivalents."""
+    """The table of a plan's selections with pulls, frames to embed and forward equivalents."""
     from focus_eval.bench.report.table import Table, TableRow
 
     rows = []
@@ -279,7 +279,7 @@ def _print_sharing(plan: Plan) -> None:
 
 
 def _model_usage_line(selection: SelectionPlan) -> str:
-    """Return a line with the calls and tokens of a sampler's model, and their price if known."""
+    """A line with the calls and tokens of a sampler's model, and their price if known."""
     from focus_eval.keyframes.llms.registry import llm_of
 
     usage, spec = selection.model_usage, selection.spec
@@ -441,14 +441,14 @@ def run(
 
     matrices = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
     if engine == "ray" and address is not None:
-        check_ray_address(address)  # before lmms-eval is loaded, which takes longer
+        check_ray_address(address)  # check before lmms-eval loads
     if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
         print_folded(
             "to start all the same: --no-preflight; missing videos become errors in the rows, and the run ends where "
             "questions, a model or an encoder are missing"
         )
         raise typer.Exit(1)
-    # Only now: with models this needs lmms-eval.
+    # Imported late: with models it loads lmms-eval.
     from focus_eval.bench.matrix.engines import make_engine
     from focus_eval.bench.matrix.running import complete_run
 
@@ -470,7 +470,7 @@ def _print_results(folder: Path) -> None:
 
     try:
         print_table(results_table(load_run(folder), "overview"))
-    except FocusEvalError as error:  # the run itself went well
+    except FocusEvalError as error:  # the run succeeded; report the failure of the report only
         print_folded(f"no table of these rows: {error}")
     print_folded(f"rows in {folder}; all tables, plots and the page: focus-eval report {folder}")
 
@@ -561,7 +561,7 @@ def assign_folders(matrices: list[MatrixConfig], out: Path | None) -> list[tuple
 
 
 def _load(path: Path, only: list[str], set_: list[str], limit: int | None, available_only: bool) -> MatrixConfig:
-    """Return the matrix at `path`, changed by --set and --limit and narrowed by --only, after checking its lists."""
+    """The matrix at `path`, changed by --set and --limit and narrowed by --only, after checking its lists."""
     from focus_eval.bench.matrix.cells import check_lists, narrow
     from focus_eval.bench.matrix.config import load_matrix, read_yaml_value
 

@@ -49,6 +49,6 @@ def write_table(tables: Sequence[Table], path: Path) -> None:
     writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
     if path.suffix not in writers:
         raise InvalidInput(f"{path}: tables are written as {', '.join(writers)}")
-    # A page has each note once; a LaTeX table is placed alone.
+    # On a page each note is printed once; a LaTeX table stands alone and keeps its notes.
     tables = notes_once(tables) if path.suffix == ".md" else tables
     write_text(path, "\n".join(writers[path.suffix](table) for table in tables))

@@ -101,7 +101,7 @@ def rows_of(board: Storyboard) -> list[dict[str, Any]]:
 
 
 def _row(board: Storyboard, number: int, question: BoardQuestion) -> dict[str, Any]:
-    """Return one question of a video as a row of LongVideoBench's validation split; `number` is part of its id."""
+    """One question of a video as a row of LongVideoBench's validation split; `number` is part of its id."""
     seconds = board.duration_seconds
     middles = [(start + stop - 1) / 2 / board.fps for start, stop in question.scenes]
     return {
@@ -164,7 +164,7 @@ def _begin(stop: Any, steps: Any) -> None:
     _from_builder.update(stop=stop, steps=steps)
 
 
-# In a process that writes videos: the event and the queue of the one that builds.
+# Set in rendering processes: the builder's event and queue.
 _from_builder: dict[str, Any] = {}
 
 
@@ -173,7 +173,7 @@ def _write_video(root: Path, board: Storyboard) -> None:
     from focus_eval.keyframes.video.clip_writer import ClipWriter
 
     path = _video_path(root, board)
-    # Named after the process that builds, which knows its own leftovers and those of a build that was killed.
+    # The name holds the builder's process id, so that leftovers of a killed build are recognised.
     partial = path.with_name(f".{board.video_id}.{os.getppid()}.mp4")
     pictures = {name: _working_copy(name) for name in {shot.photograph for shot in board.shots}}
     written = 0
@@ -236,7 +236,7 @@ def _copy_to(cache: Path, board: Storyboard, video: Path) -> None:
 
 
 def _cached_name(board: Storyboard, content: bytes) -> str:
-    """Return the name of a video in the cache, which tells its recipe and content."""
+    """The name of a video in the cache, which tells its recipe and content."""
     return f"{_recipe(board)}-{hashlib.sha256(content).hexdigest()[:16]}.mp4"
 
 
@@ -266,12 +266,12 @@ class _DoneVideos:
 
     @staticmethod
     def _entry(board: Storyboard, video: Path) -> dict[str, Any]:
-        """Return what the record holds of a video: the hash of its recipe and the size of its file."""
+        """What the record holds of a video: the hash of its recipe and the size of its file."""
         return {"recipe": _recipe(board), "bytes": video.stat().st_size}
 
 
 def _recipe(board: Storyboard) -> str:
-    """Return a hash of all that can change the video's file: board, photographs, encoding and library versions."""
+    """A hash of all that can change the video's file: board, photographs, encoding and library versions."""
     import av
     import PIL
 
@@ -282,7 +282,7 @@ def _recipe(board: Storyboard) -> str:
 
 @cache
 def _working_copy(name: str) -> Image.Image:
-    """Return a photograph shrunk to at most `WORKING_WIDTH`: drawing a large one takes five times as long."""
+    """A photograph shrunk to at most `WORKING_WIDTH`: drawing a large one takes five times as long."""
     picture = PHOTOGRAPHS[name].open()
     if picture.width <= WORKING_WIDTH:
         return picture
@@ -296,7 +296,6 @@ def aspects() -> dict[str, float]:
 
 
 def _video_path(root: Path, board: Storyboard) -> Path:
-    """Return the path of a video's file in the data set below `root`."""
     return root / "videos" / f"{board.video_id}.mp4"
 
 
@@ -309,7 +308,7 @@ def _remove_leftovers(root: Path) -> None:
 
 
 def _is_running(process_id: int) -> bool:
-    """Return True if a process with this id exists, also one of another user."""
+    """True if a process with this id exists, also one of another user."""
     try:
         os.kill(process_id, 0)
     except ProcessLookupError:
@@ -331,7 +330,7 @@ def _check_space(root: Path, todo: Sequence[Storyboard]) -> None:
 
 
 def _write_failure(path: Path, error: BaseException) -> str:
-    """Return the message for an `error` while writing `path`; a full disk anywhere in its causes is named as such."""
+    """The message for an `error` while writing `path`; a full disk anywhere in its causes is named as such."""
     cause: BaseException | None = error
     while cause is not None:
         if getattr(cause, "errno", None) == errno.ENOSPC:

@@ -84,7 +84,7 @@ class Photograph:
 
 
 def _skimage(name: str, file: str, licence: str, credit: str, subject: Box = (0.1, 0.1, 0.9, 0.9)) -> Photograph:
-    """Return a photograph that comes with scikit-image."""
+    """A photograph that comes with scikit-image."""
     return Photograph(name, "skimage", f"data/{file}", "scikit-image", licence, credit, subject)
 
 

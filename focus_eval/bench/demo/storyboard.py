@@ -311,7 +311,7 @@ def _topics_by_video() -> list[list[tuple[Topic, str]]]:
 
 
 def _balanced_letters() -> list[int]:
-    """Return the index of the right choice of every question: each letter five times in every 20."""
+    """The index of the right choice of every question: each letter five times in every 20."""
     rng = Random("photo_events letters")
     letters: list[int] = []
     while len(letters) < len(VIDEOS) * N_QUESTIONS_PER_VIDEO:
@@ -324,7 +324,7 @@ def _balanced_letters() -> list[int]:
 def _scenes(
     rng: Random, photographs: Sequence[str], n_frames: int, fps: Fraction, *, repeats: int
 ) -> list[tuple[int, int, str]]:
-    """Return `(start, stop, photograph)` of the event scenes, ascending, each photograph 1 to `repeats` times."""
+    """`(start, stop, photograph)` of the event scenes, ascending, each photograph 1 to `repeats` times."""
     names = [name for name in photographs for _ in range(rng.randint(1, repeats))]
     rng.shuffle(names)
     lengths = [round(rng.uniform(*EVENT_SECONDS) * fps) for _ in names]
@@ -348,7 +348,7 @@ def _ordinary_shots(
     earlier_shots: Sequence[Shot],
     aspects: Mapping[str, float],
 ) -> list[Shot]:
-    """Return shots of background photographs, `n_frames` together, no photograph twice in a row."""
+    """Shots of background photographs, `n_frames` together, no photograph twice in a row."""
     shots: list[Shot] = []
     n_left = n_frames
     shortest = round(shot_seconds[0] * fps)
@@ -368,7 +368,7 @@ def _ordinary_shots(
 
 
 def _event_shot(rng: Random, photograph: str, n_frames: int, aspect: float) -> Shot:
-    """Return the shot that holds evidence: the subject stays in view while the camera moves."""
+    """The shot that holds evidence: the subject stays in view while the camera moves."""
     views = (
         _view(rng, aspect, width=rng.uniform(0.75, 1.0), subject=PHOTOGRAPHS[photograph].subject) for _ in range(2)
     )
@@ -377,7 +377,7 @@ def _event_shot(rng: Random, photograph: str, n_frames: int, aspect: float) -> S
 
 
 def _view(rng: Random, aspect: float, *, width: float, subject: Box = (0.0, 0.0, 1.0, 1.0)) -> Box:
-    """Return a 16:9 view of a picture of `aspect`, `width` of the widest possible, its middle over the subject's."""
+    """A 16:9 view of a picture of `aspect`, `width` of the widest possible, its middle over the subject's."""
     widest = min(1.0, ASPECT / aspect)
     view_width = width * widest
     view_height = view_width * aspect / ASPECT
@@ -387,7 +387,7 @@ def _view(rng: Random, aspect: float, *, width: float, subject: Box = (0.0, 0.0,
 
 
 def _place(rng: Random, length: float, low: float, high: float) -> float:
-    """Return the random start of a stretch of `length` inside [low, high], or covering it if longer; in [0, 1]."""
+    """The random start of a stretch of `length` inside [low, high], or covering it if longer; in [0, 1]."""
     ends = (low, high - length)
     start = rng.uniform(min(ends), max(ends))
     return min(max(0.0, start), 1.0 - length)

@@ -275,7 +275,6 @@ def make_chooser(options: AdapterOptions, *, frames: int) -> Chooser | None:
 
 
 def _selector(options: AdapterOptions, frames: int) -> Selector:
-    """Return the selector that the options describe, with its encoders and model loaded."""
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
     encoder = None
     if sampler.needs_encoder:

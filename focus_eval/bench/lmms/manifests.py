@@ -26,13 +26,13 @@ class Paths(NamedTuple):
 
 
 def _name(attributes: Mapping[str, Any]) -> str:
-    """Return the `model_id` in a class body, with ".chat" added if `is_simple` is False; "" without one."""
+    """The `model_id` in a class body, with ".chat" added if `is_simple` is False; "" without one."""
     name: str = attributes.get("model_id", "")
     return name + CHAT_SUFFIX if name and attributes.get("is_simple") is False else name
 
 
 def _check(loaded: Any, label: str) -> Any:
-    """Return the loaded class if it is a FrameAdapter; raise PluginError otherwise."""
+    """The loaded class if it is a FrameAdapter; raises PluginError otherwise."""
     from focus_eval.bench.lmms.adapter import FrameAdapter
 
     return check_derived(loaded, label, base=FrameAdapter)
@@ -61,7 +61,7 @@ def packages_of(model: str) -> tuple[str, ...]:
 
 
 def _fact(model: str, attribute: str, default: Any) -> Any:
-    """Return a class attribute of `model`, or of its chat class, without importing it; `default` if unknown."""
+    """A class attribute of `model`, or of its chat class, without importing it; `default` if unknown."""
     # A model may have a class for one kind of request only.
     name = next((name for name in (model, model + CHAT_SUFFIX) if name in MODELS), "")
     return MODELS.fact(name, attribute, default) if name else default

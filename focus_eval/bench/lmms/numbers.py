@@ -100,7 +100,7 @@ def _numbers_in_words(text: str) -> Iterator[_Number]:
 
 
 def _is_announced(text: str, number: _Number) -> bool:
-    """Return True if words that announce an answer stand right before `number`: "the answer is about 4"."""
+    """True if words that announce an answer stand right before `number`: "the answer is about 4"."""
     before = re.split(r"[.!?。\n]\s", text[: number.start])[-1]
     roles = roles_of_words()
     for word in reversed(re.findall(r"[^\W\d_]+|[^\w\s]", before)):

@@ -90,7 +90,7 @@ def read_answer(
 
 
 def _score(letter: str | None, question: Question) -> float | None:
-    """Return 1.0 if `letter` is the question's answer, else 0.0; None if the split hides the answer."""
+    """1.0 if `letter` is the question's answer, else 0.0; None if the split hides the answer."""
     return None if question.answer is None else float(letter == question.answer)
 
 
@@ -120,7 +120,7 @@ def _read_number(question: Question, text: str, answer_parsing: AnswerParsing) -
 
 
 def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> tuple[str | None, bool]:
-    """Return the letter that lmms-eval reads (None if none), and True if lmms-eval guessed it."""
+    """The letter that lmms-eval reads (None if none), and True if lmms-eval guessed it."""
     option_letters = list(letters(len(question.options)))
     if rule == "longvideobench":
         from lmms_eval.tasks.longvideobench.utils import parse_multi_choice_response

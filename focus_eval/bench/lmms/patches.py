@@ -43,7 +43,7 @@ def _require(owner: Any, name: str) -> Any:
 
 
 def _unknown_release(module: str, fact: str) -> MissingDependency:
-    """Return the error for a release of a module's package that lacks what a patch relies on."""
+    """The error for a release of a module's package that lacks what a patch relies on."""
     package = module.partition(".")[0].replace("_", "-")
     tried = f"{package}=={TRIED_RELEASES[package]}"
     return MissingDependency(
@@ -107,7 +107,7 @@ def open_no_video_twice() -> None:
         try:
             module: Any = importlib.import_module(f"lmms_eval.models.{name}")
         except ImportError:
-            continue  # whoever needs this wrapper imports it, and says why that fails
+            continue  # not importable here; the plugin reports it when the wrapper is used
         # Without decord in it a wrapper reads length and size by other means, which cost time at most.
         stock = getattr(module, "decord", None)
         if stock is not None and not isinstance(stock, _FrameAwareDecord):
@@ -185,7 +185,7 @@ def load_generating_classes() -> None:
     from loguru import logger
     from transformers import AutoModelForImageTextToText
 
-    # A wrapper without the name has another way to choose a class.
+    # Wrappers without this name choose their class in another way.
     if getattr(stock, "AutoModel", AutoModelForImageTextToText) is not AutoModelForImageTextToText:
         logger.info("lmms-eval's huggingface wrapper would load a model that cannot generate; loading one that can")
         stock.AutoModel = AutoModelForImageTextToText
@@ -266,7 +266,7 @@ def keep_videos_on_one_rank() -> None:
     """
     from lmms_eval import evaluator, utils
 
-    # Without it each rank decodes more videos; the answers are the same.
+    # Optional: without it ranks decode more videos, with the same answers.
     if not (hasattr(utils, "create_iterator") and hasattr(evaluator, "create_iterator")):
         return
     # Called for each model made: a second one must not wrap the first one's function.
@@ -281,7 +281,7 @@ def keep_videos_on_one_rank() -> None:
             return iter(stock(raw_iterator, rank, world_size, limit, offset))
         # `limit` and `offset` are applied by lmms-eval, as in a run of one process.
         all_items = stock(raw_iterator, 0, 1, limit, offset)
-        # Every rank deals out all documents and keeps its own: they agree without talking to each other.
+        # Every rank deals out all documents and keeps its share, so ranks agree without communication.
         return (item for owner, item in _dealt_by_video(all_items, int(world_size)) if owner == int(rank))
 
     create_iterator.stock = stock  # type: ignore[attr-defined]
@@ -294,7 +294,7 @@ def _dealt_by_video(items: Iterator[Any], world_size: int) -> Iterator[tuple[int
     Items without a video are assigned in turn. So are all items if there are fewer videos than ranks: lmms-eval fills a
     rank up with copies of its own requests, so each rank needs one.
     """
-    # Looks only as far as needed: `items` is an iterator over the whole task.
+    # Read only as far as needed: `items` iterates over the whole task.
     start, videos = [], set[str]()
     for item in items:
         start.append(item)
@@ -311,7 +311,7 @@ def _dealt_by_video(items: Iterator[Any], world_size: int) -> Iterator[tuple[int
 
 
 def _video_of(item: Any) -> str | None:
-    """Return the video of a pair (number, document), from the first of `_VIDEO_FIELDS` with a text; None without."""
+    """The video of a pair (number, document), from the first of `_VIDEO_FIELDS` with a text; None without."""
     document = item[1] if isinstance(item, tuple) and len(item) == 2 else None
     values = document if isinstance(document, Mapping) else {}
     return next((values[name] for name in _VIDEO_FIELDS if isinstance(values.get(name), str)), None)
@@ -394,7 +394,7 @@ def command_line_errors() -> Iterator[None]:
         if not is_command_line():
             raise
         print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-        # No Exception, so that lmms-eval's handler lets it pass.
+        # SystemExit passes lmms-eval's `except Exception`.
         raise SystemExit(2) from error
     except (OSError, RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:
         if not is_command_line():
@@ -413,7 +413,7 @@ def place_on_rank(model: Any) -> None:
     """Set rank and world size on a model that was built without knowing the other processes."""
     from accelerate import Accelerator
 
-    # Left undone, every rank would answer all questions and lmms-eval would gather each answer once per rank.
+    # Without this every rank would answer all questions.
     model._rank, model._world_size = rank_and_world()
     # lmms-eval's evaluator waits for the other ranks through this attribute.
     model.accelerator = Accelerator()

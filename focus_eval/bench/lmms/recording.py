@@ -206,9 +206,9 @@ class RecordFolder:
         )
 
     def _cell_identity(self, parts: RequestParts, generation: Mapping[str, Any], tags: TagPairs) -> dict[str, Any]:
-        """Return everything that can change an answer of the request's cell: options, task, generation, prompts."""
+        """Everything that can change an answer of the request's cell: options, task, generation, prompts."""
         identity = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
-        # Left out where they are as usual, so that ids made before there was a choice stay the same.
+        # Omit the default, so that the new option leaves earlier ids unchanged.
         prompts = prompts_of_request(parts.look, self._identity["model"], self._stock_name)
         unusual_fields: dict[str, Any] = {} if prompts == DEFAULT else {"prompts": prompts}
         if [list(pair) for pair in tags] != [list(pair) for pair in REASONING_TAGS]:
@@ -216,7 +216,7 @@ class RecordFolder:
         return answer_identity(**identity, **unusual_fields)
 
     def _description(self, name: str, identity: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the content of the cell's `cell.json`: its identity, the selection behind it, device and versions."""
+        """The content of the cell's `cell.json`: its identity, the selection behind it, device and versions."""
         document = {
             "name": name,
             "identity": identity,

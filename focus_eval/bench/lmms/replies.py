@@ -110,7 +110,7 @@ def marked_parts(text: str) -> list[str]:
 
 
 def _marked(text: str) -> list[tuple[str, bool]]:
-    """Return the parts in marks of an answer, and for each True if the mark is LaTeX's box."""
+    """The parts in marks of an answer, and for each True if the mark is LaTeX's box."""
     tagged = [(part, False) for groups in _ANSWER_TAG.findall(text) for part in groups if part]
     return tagged + [(part, True) for part in _BOXED.findall(text)]
 
@@ -123,7 +123,7 @@ def without_marks(text: str) -> str:
 
 
 def _read_plain(text: str, options: tuple[str, ...]) -> str | None:
-    """Return the letter of the one option that a text without marks names, or None."""
+    """The letter of the one option that a text without marks names, or None."""
     plain = _EMPHASIS.sub("", text).strip().strip("\"'$").strip()
     tokens = _SignedReply(plain, options)
     named = _named_letters(tokens.sentences)
@@ -142,7 +142,7 @@ def _read_plain(text: str, options: tuple[str, ...]) -> str | None:
 
 
 def _folded(text: str) -> str:
-    """Return `text` in lower case with single blanks, without a final period or exclamation mark."""
+    """`text` in lower case with single blanks, without a final period or exclamation mark."""
     return " ".join(unicodedata.normalize("NFKC", text).strip().rstrip(".!。").casefold().split())
 
 
@@ -241,7 +241,7 @@ class _SignedReply:
         return end
 
     def _phrase(self, start: int, end: int) -> tuple[str, int]:
-        """Return the sign of the longest known phrase that begins at `start`, "w" if none, and where it ends."""
+        """The sign of the longest known phrase that begins at `start`, "w" if none, and where it ends."""
         roles, words, ends = roles_of_words(), [], []
         for match in _WORD_OF_PHRASE.finditer(self._text, start):
             words.append(match[1].replace("’", "'").casefold())
@@ -254,7 +254,7 @@ class _SignedReply:
         return ("d" if words and words[0].endswith("n't") else "w"), end
 
     def _is_letter(self, letter: str, start: int, end: int) -> bool:
-        """Return True if the single letter at [start, end) of the text stands for an option."""
+        """True if the single letter at [start, end) of the text stands for an option."""
         if start in self._listed_places:
             return False
         before, after = self._text[max(0, start - 40) : start], self._text[end : end + 40]
@@ -321,7 +321,7 @@ _ABBREVIATIONS = tuple(f"{word}." for word in ("ans", "opt", "antw", "resp", "r�
 
 
 def _places_of_list(text: str, option_letters: Sequence[str]) -> frozenset[int]:
-    """Return where letters begin lines of a list of options, which chooses none of them; empty if it is no list."""
+    """Where letters begin lines of a list of options, which chooses none of them; empty if it is no list."""
     capitals = "".join(option_letters)
     lines = list(re.finditer(rf"^\s*(?:[^\W\d_]+ )?[(\[]?([{capitals}])(?:[)\]][.:]?|[.:])\s", text, re.MULTILINE))
     # Or one line that goes through the options from the first.
@@ -343,7 +343,7 @@ _ENDED = re.compile(r"$|T|[,:abst](?!X)")
 
 
 def _named_letters(sentences: Sequence[_SignedSentence]) -> set[str]:
-    """Return the letters that the sentences name as the answer; `_UNREADABLE` stands for what takes an answer back."""
+    """The letters that the sentences name as the answer; `_UNREADABLE` stands for what takes an answer back."""
     named: set[str] = set()
     last = len(sentences) - 1
     for at, sentence in enumerate(sentences):
@@ -394,7 +394,7 @@ _SIGNS_BEFORE, _RUN_BEHIND = "nrckilsth:", re.compile("T?[nrcl]*")
 
 
 def _is_announced(before: str, run: str, right: str, *, is_whole: bool) -> bool:
-    """Return True if the words around a letter announce it."""
+    """True if the words around a letter announce it."""
     if re.search("[nc]", run) or re.search("il*k", run):
         return True
     if is_whole and re.search("[rk]", run):

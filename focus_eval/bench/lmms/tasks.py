@@ -83,7 +83,7 @@ def task_score(
         return unscored
     try:
         with guessing(question, seed):
-            # Not the task's own method: it tries again for ten seconds where a document is damaged.
+            # Call the function directly: the task's method retries a damaged document for ten seconds.
             process_results = task.config.process_results
             results = (
                 process_results(document, [text.strip()])
@@ -96,7 +96,7 @@ def task_score(
         logger.warning(f"{task.config.task}: its process_results failed, the answer is not scored: {error_line(error)}")
         return unscored
     metrics = {str(entry.get("metric")): entry for entry in task.config.metric_list or [] if isinstance(entry, Mapping)}
-    # Of an error measure the best answer would have the lowest number.
+    # Skip error measures, where lower is better.
     for metric, entry in metrics.items():
         score = score_in(results.get(metric)) if entry.get("higher_is_better", True) else None
         if score is not None:
@@ -122,7 +122,7 @@ def score_in(value: Any) -> float | None:
         score = float(value)
     except (TypeError, ValueError):
         return None
-    # Beyond that it is a count or a percentage, and nothing says which.
+    # Outside [0, 1] it may be a count or a percentage: unknown.
     return score if 0.0 <= score <= 1.0 else None
 
 
@@ -136,7 +136,7 @@ METRICS = ("accuracy", *(f"accuracy_{bucket}" for bucket in BUCKETS), "unparsed"
 
 
 def _task_function(benchmark: str, name: str) -> Callable[..., Any]:
-    """Return a function that imports and calls `name` of a benchmark's lmms-eval task; the import may fail here."""
+    """A function that imports and calls `name` of a benchmark's lmms-eval task; the import may fail here."""
 
     def call(*args: Any, **options: Any) -> Any:
         """Import the benchmark's module of lmms-eval and call its function."""
@@ -170,7 +170,7 @@ def longvideobench_visual(doc: Document) -> list[str]:
 
 @cache
 def _longvideobench_videos(hf_home: str | None) -> str:
-    """Return LongVideoBench's folder of videos, as lmms-eval finds it; cached, for finding it takes 25 ms."""
+    """LongVideoBench's folder of videos, as lmms-eval finds it; cached, for finding it takes 25 ms."""
     from lmms_eval.tasks.longvideobench.utils import longvideobench_doc_to_visual_v
 
     (folder,) = longvideobench_doc_to_visual_v({"video_path": ""})
@@ -226,7 +226,7 @@ def _results(benchmark: str, doc: Document, results: list[str], visual: Callable
     score = {
         "id": question.id,
         "video": question.video,
-        # The length of the video comes last: it means opening the file.
+        # Probe the length last: it opens the file.
         "bucket": question.bucket or _bucket(declared_benchmark, question, doc, visual),
         "type": (declared_benchmark.facts.strata([question.category]) or [question.category])[0],
         "answer": question.answer,
@@ -234,12 +234,12 @@ def _results(benchmark: str, doc: Document, results: list[str], visual: Callable
         "score": reading.score,
         "no_answer": text == NO_ANSWER,
     }
-    # lmms-eval collects values by metric; all of ours are worked out from the same facts.
+    # lmms-eval collects values by metric; all of ours aggregate the same result.
     return dict.fromkeys(METRICS, score)
 
 
 def _bucket(benchmark: Benchmark, question: Question, doc: Document, visual: Callable[[Document], list[str]]) -> str:
-    """Return the length bucket; "" if the length is not stated and the video cannot be read."""
+    """The length bucket; "" if the length is not stated and the video cannot be read."""
     if question.duration_seconds is not None:
         return benchmark.bucket(question.duration_seconds)
     try:
@@ -250,7 +250,7 @@ def _bucket(benchmark: Benchmark, question: Question, doc: Document, visual: Cal
 
 @cache
 def _probed_seconds(path: str) -> float:
-    """Return the length in seconds of the video at `path`, from the file; cached."""
+    """The length in seconds of the video at `path`, from the file; cached."""
     from focus_eval.keyframes.video import open_video
 
     with open_video(Path(path)) as reader:
@@ -261,7 +261,7 @@ def _probed_seconds(path: str) -> float:
 
 
 def _scored(results: list[Result]) -> list[Result]:
-    """Return the results of questions whose answer the split does not hide."""
+    """The results of questions whose answer the split does not hide."""
     return [result for result in results if result["score"] is not None]
 
 
@@ -272,7 +272,7 @@ def accuracy(scores: list[Result]) -> float:
 
 
 def _accuracy_of(bucket: str) -> Callable[[list[Result]], float]:
-    """Return the metric that averages the scores of one length bucket; NaN without any."""
+    """The metric that averages the scores of one length bucket; NaN without any."""
     return lambda scores: accuracy([score for score in scores if score["bucket"] == bucket])
 
 
@@ -379,7 +379,7 @@ def _task_file(task: str, include_path: str) -> Path:
     packaged_file = resource_path("tasks") / f"{task}.yaml"
     if task and packaged_file.is_file():
         return packaged_file
-    # Found without importing it: that takes seconds, and a plan needs the file only.
+    # Locate lmms-eval without importing it, which takes seconds.
     module_spec = find_spec("lmms_eval")
     folders = (
         [Path(folder) / "tasks" for folder in (module_spec.submodule_search_locations or [])] if module_spec else []
@@ -402,13 +402,13 @@ class _TaskLoader(yaml.SafeLoader):
     """Reads a task file without loading the functions of its `!function` tags."""
 
 
-# Loading them would import the task's code, which may need packages that are not here.
+# Ignore `!function` tags: loading them would import the task's code.
 _TaskLoader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
 def _values(file: Path) -> dict[str, Any]:
-    """Return the values of a task file, over those of the file that it includes."""
+    """The values of a task file, over those of the file that it includes."""
     values: dict[str, Any] = read_yaml(file, _TaskLoader) or {}
     included = values.pop("include", None)
-    # A task's own values come after those it includes, and win.
+    # Own values override included ones.
     return {**_values(file.parent / included), **values} if included else values

@@ -156,7 +156,6 @@ class AnswerWorker:
         yield job_group
 
     def _videos(self, cell: AnswerSpec) -> dict[str, Path]:
-        """Return the video path of each question of the cell's benchmark, by question id."""
         name = cell.benchmark.name
         if name not in self._paths:
             questions = self._sets[name]
@@ -209,7 +208,7 @@ class AnswerWorker:
             self._loaded = None
 
     def _session(self, config: ModelConfig) -> WrapperSession:
-        """Return a session with the model of `config`; closes another one that is loaded."""
+        """A session with the model of `config`; closes another one that is loaded."""
         if self._loaded is not None and self._loaded[0] == config.name:
             return self._loaded[1]
         # Before the next model loads: both together might not fit.
@@ -220,7 +219,7 @@ class AnswerWorker:
         return self._loaded[1]
 
     def _work(self, session: WrapperSession, spec: AnswerSpec, requests: Sequence[Any]) -> CellQuestions:
-        """Return the questions of a cell, whose frames its selection has chosen; its file of rows is opened once."""
+        """The questions of a cell, whose frames its selection has chosen; its file of rows is opened once."""
         chooser = GivenRows(self._selections(spec))
         session.check_frames(spec.selection.k)
         if spec.name not in self._open_cells:
@@ -245,7 +244,7 @@ class AnswerWorker:
         return CellQuestions(cell=self._open_cells[spec.name], chooser=chooser, questions=questions)
 
     def _selections(self, cell: AnswerSpec) -> dict[str, SelectionRow]:
-        """Return the selection rows of `cell` by question id; read once for all its jobs."""
+        """The selection rows of `cell` by question id; read once for all its jobs."""
         if cell.name not in self._rows:
             # The lists of pulls are the bulk of a row, and no model is shown them.
             with self._folder.part_lock(cell.selection):
@@ -261,7 +260,7 @@ class AnswerWorker:
         self._rows.clear()
 
     def _task_key(self, session: WrapperSession, cell: AnswerSpec) -> tuple[str, str, str]:
-        """Return (benchmark name, "simple" or "chat", name of the prompts)."""
+        """(benchmark name, "simple" or "chat", name of the prompts)."""
         # Simple and chat models get other requests for the same document, and some models prompts of their own.
         return (cell.benchmark.name, "simple" if session.model.is_simple else "chat", cell.prompts)
 

@@ -55,7 +55,7 @@ def questions_digest(config: BenchmarkConfig) -> str:
         files += [Path(config.rates)] if config.rates else []
         shards = [shard for file in files for shard in (sorted(file.glob("*.parquet")) if file.is_dir() else [file])]
         stamp = tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in shards)
-        # Read again only when a file has changed: many parts of a matrix ask for the same benchmark.
+        # Cached until a file changes: many parts of a matrix ask for the same benchmark.
         return _digest(config.model_dump_json(), stamp)
     except (FocusEvalError, OSError):
         return ""
@@ -63,13 +63,13 @@ def questions_digest(config: BenchmarkConfig) -> str:
 
 @lru_cache(maxsize=64)
 def _digest(key: str, stamp: Hashable) -> str:
-    """Return the hash for the benchmark config `key` (JSON); `stamp` only renews the cache when a file changes."""
+    """The hash for the benchmark config `key` (JSON); `stamp` only renews the cache when a file changes."""
     config = BenchmarkConfig.model_validate_json(key)
     questions, _ = read_questions(config)
     contents = [
         [question.id, question.video, question.query, list(question.options), question.answer] for question in questions
     ]
-    # Where videos are read, the rates change nothing.
+    # Stated rates matter only where videos are not read.
     rates = Path(config.rates).read_text(encoding="utf-8") if config.rates and not config.videos else ""
     # Sorted: the order of the questions changes no row.
     return identity_hash({"asked": sorted(contents, key=lambda entry: str(entry[0])), "rates": rates})
@@ -130,12 +130,12 @@ class SelectionSpec:
     @cached_property
     def identity(self) -> dict[str, Any]:
         """`configuration` with the encoder revisions and the hash of the questions on this machine."""
-        # A name such as "main" may mean other weights tomorrow; the rows belong to the exact ones.
+        # A name such as "main" may move to other weights; identify the exact ones.
         named_identity = self._identity(lambda encoder: encoder_revision(encoder.encoder, encoder.options))
         return {**named_identity, "questions": questions_digest(self.benchmark)}
 
     def _identity(self, revision_of: Callable[[EncoderConfig], str]) -> dict[str, Any]:
-        """Return all that can change a selection, with `revision_of(encoder)` as the revision of each encoder."""
+        """All that can change a selection, with `revision_of(encoder)` as the revision of each encoder."""
         identity = selection_identity(
             self.sampler,
             k=self.k,
@@ -156,11 +156,11 @@ class SelectionSpec:
     def label(self) -> str:
         """The sampler with its options that differ from the defaults, e.g. `focus,alpha=0.1`."""
         defaults = type(self.sampler)().options
-        # Only these: names stay short, and two variants differ by what was varied.
+        # Show only the varied options, so that names stay short.
         options = {**self.sampler.options}
         if self.sampler.needs_llm:
             options["llm"] = llm_text(options["llm"])
-        # An option that is off by default may have no entry there.
+        # Options that are off by default may be absent.
         changed = [f"{key}={value}" for key, value in options.items() if value != defaults.get(key)]
         changed += [] if self.query == "question" else [f"query={self.query}"]
         return ",".join([self.sampler.name, *changed])
@@ -170,7 +170,7 @@ class SelectionSpec:
         """Benchmark, sampler, encoder, K and seed; equal under other weights, questions and versions."""
         encoder = f"-{self.encoder.name}" if self.encoder else ""
         label = safe_name(self.label)  # a query's template may hold anything
-        # Same choice, other cost: a folder of its own keeps the two kinds of seconds apart.
+        # The choice is the same but its cost is not: keep the two kinds of seconds in separate folders.
         suffix = "" if self.share_frames else "-alone"
         return f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}{suffix}"
 
@@ -214,7 +214,7 @@ class AnswerSpec:
             "task": self.benchmark.task,
             "frame_policy": self.frame_policy,
             "answer_parsing": self.answer_parsing,
-            # Left out where they are as usual, so that ids made before there was a choice stay the same.
+            # Omit the default, so that the new option leaves earlier ids unchanged.
             **({} if tags is None else {"reasoning_tags": [list(pair) for pair in tags]}),
             **({"subtitles": model.subtitles} if model.subtitles else {}),
             **({"subtitle_layout": model.subtitle_layout} if model.subtitle_layout else {}),
@@ -228,7 +228,7 @@ class AnswerSpec:
             "selection": self.selection.identity,
             "weights": model_weights(self.model),
         }
-        # Left out where it is as usual, so that ids made before there was a choice stay the same.
+        # Omit the default, so that the new option leaves earlier ids unchanged.
         named_identity["packages"] = packages_of(self.model.model)
         return answer_identity(
             **(named_identity if self.prompts == DEFAULT else {**named_identity, "prompts": self.prompts})
@@ -254,9 +254,9 @@ class AnswerSpec:
 
 def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
     """Return the distinct selections of `matrix`, in the order of its lists."""
-    # Not by name: that has the weights' revision and the questions, which take long to read.
+    # Key by configuration: a spec's name needs the weights' revision and the questions, which are slow to read.
     specs: dict[tuple[str, ...], SelectionSpec] = {}
-    # Models matter here only where their own `frames` stand in for k.
+    # Models matter here only where their `frames` replace k.
     models: list[ModelConfig | None] = [*matrix.models] or [None]
     for benchmark, model in itertools.product(matrix.benchmarks, models):
         for sampler in matrix.samplers:
@@ -269,14 +269,14 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
                         k=k,
                         seed=seed,
                         coarse_seed=matrix.coarse_seed,
-                        # Without an encoder or a model nothing reads the query: all queries are one selection.
+                        # Without encoder and model nothing reads the query: all query forms give one selection.
                         query=query if encoder or instance.needs_llm else "question",
                         share_frames=matrix.share_frames,
                         scan_encoder=_scan_encoder(matrix, instance),
                         timeline=matrix.timeline,
                         backend="pyav" if matrix.pixels == "stored" else displayed("pyav"),
                     )
-                    # Several models with one k, or several queries without an encoder, give the same selection once.
+                    # Deduplicate: models with the same k, or query forms without an encoder, share a selection.
                     names = (benchmark.name, *(item.name for item in spec.encoders))
                     specs.setdefault((*names, identity_hash(spec.configuration)), spec)
     return list(specs.values())
@@ -290,7 +290,7 @@ def _variants(
     One seed if it draws nothing.
     """
     for instance in _instances(sampler):
-        # A sampler that draws nothing chooses the same frames under every seed: they are shown once, and count once.
+        # A deterministic sampler chooses the same frames under every seed: run it once.
         yield from itertools.product(
             [instance], _frame_counts(matrix, model), matrix.seeds[: None if instance.draws else 1]
         )
@@ -319,7 +319,7 @@ def cells(matrix: MatrixConfig) -> list[AnswerSpec]:
     """Return the cells of `matrix`: each selection with each model that takes its number of frames."""
     return [
         AnswerSpec(selection=spec, model=model, frame_policy=matrix.frame_policy, answer_parsing=matrix.answer_parsing)
-        # Model outermost: each is loaded once and answers all of its cells.
+        # Model in the outer loop, so that each is loaded once.
         for model in matrix.models
         for spec in selection_specs(matrix)
         if spec.k in _frame_counts(matrix, model)
@@ -327,12 +327,12 @@ def cells(matrix: MatrixConfig) -> list[AnswerSpec]:
 
 
 def _frame_counts(matrix: MatrixConfig, model: ModelConfig | None) -> list[int]:
-    """Return the numbers of frames to choose: the matrix's `k`, else the model's `frames`; [] with neither."""
+    """The numbers of frames to choose: the matrix's `k`, else the model's `frames`; [] with neither."""
     return list(matrix.k) or ([model.frames] if model else [])
 
 
 def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> list[EncoderConfig | None]:
-    """Return the encoders called `names`, all of the matrix if that is empty; [None] if the sampler needs none."""
+    """The encoders called `names`, all of the matrix if that is empty; [None] if the sampler needs none."""
     if not sampler.needs_encoder:
         return [None]
     encoder_by_name = {encoder.name: encoder for encoder in matrix.encoders}
@@ -341,12 +341,12 @@ def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> 
     for name in names:
         if name not in encoder_by_name:
             raise unknown_name(f"encoder of matrix {matrix.name!r}:", name, encoder_by_name)
-    # A sampler that names no encoder is run with every one.
+    # A sampler without named encoders runs with all of them.
     return [encoder_by_name[name] for name in names or encoder_by_name]
 
 
 def _scan_encoder(matrix: MatrixConfig, sampler: FrameSampler) -> EncoderConfig | None:
-    """Return the encoder of the option `scan_encoder`: one of the matrix, or one made from its text; None without."""
+    """The encoder of the option `scan_encoder`: one of the matrix, or one made from its text; None without."""
     encoder_by_name = {encoder.name: encoder for encoder in matrix.encoders}
     text = getattr(sampler, "scan_encoder", "")
     if sampler.needs_scan and text in encoder_by_name:
@@ -398,12 +398,12 @@ def narrow(matrix: MatrixConfig, names_by_list: dict[str, list[str]]) -> MatrixC
         attribute, name_of = _LISTS[key]
         entries = getattr(matrix, attribute)
         entry_names = [name_of(entry) for entry in entries]
-        # A sampler from a file has a path in the matrix, and a name in the rows: both are understood.
+        # Accept a file sampler by its path in the matrix or by its name in rows.
         names = [sampler_name(name) for name in names] if key == "sampler" else names
         for name in names:
             if name not in entry_names:
                 raise unknown_name(f"{key} of matrix {matrix.name!r}:", name, entry_names)
-        # In the matrix's own order, so that cells and tables keep theirs.
+        # Keep the matrix's order, which cells and tables follow.
         changes[attribute] = [entry for entry in entries if name_of(entry) in names]
         if not changes[attribute]:
             raise InvalidInput(f"--only {key}=... matches nothing in matrix {matrix.name!r}")

@@ -48,7 +48,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
     node = yaml_node(path)
     if not isinstance(node, yaml.MappingNode):
         raise InvalidInput(f"{path}: must hold a mapping of keys to values")
-    # YAML keeps the last of two equal keys and says nothing; half of a configuration would be lost.
+    # YAML silently keeps the last of two equal keys: refuse repeats.
     _refuse_repeats(node, path)
     return dict(read_yaml(path))
 
@@ -67,8 +67,8 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
         return model.model_validate(values)
     except ValidationError as error:
         mistakes = error.errors()
-        # An unknown key comes first: it is often the reason why another one is missing. A wrong type comes last: where
-        # several are allowed, each that does not fit is one.
+        # Report unknown keys first (a misspelt key also makes another one missing) and wrong types last (a union
+        # reports each type that does not fit).
         first = min(
             mistakes, key=lambda mistake: (mistake["type"] != "extra_forbidden", mistake["type"].endswith("_type"))
         )
@@ -86,7 +86,7 @@ def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: 
             message = f"unknown key; {fix}"
         if location and location[0] in replaced:
             raise InvalidInput(f"{key} (set over {path}): {message}") from error
-        # A check of the whole part is about no key.
+        # Validators of a whole part name no key.
         raise InvalidInput(": ".join(filter(None, (f"{path}:{_line_of(path, location)}", key, message)))) from error
 
 
@@ -121,7 +121,7 @@ def expand_variables(text: str, path: Path) -> str:
 
 
 def _is_union_tag(part: Any) -> bool:
-    """Return True if a part of pydantic's error location names a type instead of a key."""
+    """True if a part of pydantic's error location names a type instead of a key."""
     return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
 
 
@@ -131,34 +131,34 @@ def safe_name(text: str) -> str:
 
 
 def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
-    """Return the sorted keys that the part of `model` at `location` knows."""
+    """The sorted keys that the part of `model` at `location` knows."""
     current: Any = model
     for part in location:
         if isinstance(part, int):
             continue
         field = getattr(current, "model_fields", {}).get(part)
         inner = _inner_types(field.annotation) if field else []
-        # Optional parts and lists: the model is somewhere inside the annotation.
+        # For optional parts and lists the model is nested in the annotation.
         current = next((item for item in inner if isinstance(item, type) and issubclass(item, BaseModel)), None)
     return sorted(getattr(current, "model_fields", {}))
 
 
 def _inner_types(annotation: Any) -> list[Any]:
-    """Return the types inside a generic or union annotation, at any depth; [annotation] for a plain type."""
+    """The types inside a generic or union annotation, at any depth; [annotation] for a plain type."""
     arguments = getattr(annotation, "__args__", ())
     return [kind for argument in arguments for kind in _inner_types(argument)] or [annotation]
 
 
 def _line_of(path: Path, location: list[Any]) -> int:
-    """Return the line number (from 1) of the key at `location`, or of its nearest parent in the file."""
-    # Once more, as nodes: the checked values no longer know their lines.
+    """The line number (from 1) of the key at `location`, or of its nearest parent in the file."""
+    # Parse again as nodes: validated values have lost their line numbers.
     node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml_loader())
     line = 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
             pair = next(((key, value) for key, value in node.value if key.value == str(part)), None)
             if pair is None:
-                # The key itself is missing, so its parent's line is the nearest.
+                # A missing key has no line: give its parent's.
                 return line
             line, node = pair[0].start_mark.line + 1, pair[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
@@ -184,7 +184,7 @@ def _refuse_repeats(node: Any, path: Path) -> None:
         _refuse_repeats(value, path)
 
 
-# Beside the matrices, but read by another command.
+# YAML files of this folder that are no matrices.
 NO_MATRICES = ("references.yaml", "simulation.yaml")
 
 
@@ -205,7 +205,7 @@ def find_matrix(name: str | Path) -> Path:
     file = Path(name)
     if file.is_file():
         return file
-    # A path from the repository works from an installed package too.
+    # A path as in the repository also finds the installed package's file.
     tail = Path(*file.parts[1:]) if file.parts[:1] == ("configs",) else file
     inside = resource_path("configs") / tail
     if inside.suffix == ".yaml" and inside.is_file():
@@ -234,7 +234,7 @@ def copy_configs(folder: Path) -> list[Path]:
     source = resource_path("configs")
     files = sorted(path.relative_to(source) for path in source.rglob("*.yaml"))
     existing = [folder / file for file in files if (folder / file).exists()]
-    # All are looked at before the first is copied: nothing is left half done.
+    # Check all files before copying the first, so that nothing is left half done.
     if existing:
         raise InvalidInput(f"{existing[0]}: already exists and is not overwritten; name a folder without configs")
     for file in files:
@@ -317,7 +317,7 @@ class BenchmarkConfig(StrictModel):
         """Refuse a benchmark that names neither a task nor annotations, or whose declaration has a mistake."""
         if not self.annotations and not self.task:
             raise ValueError("say where the questions are: task (an lmms-eval task) or annotations (a file)")
-        # Here a mistake is named with its file.
+        # Validate here, where errors name the file.
         if self.fields:
             self.make()
         return self
@@ -351,7 +351,7 @@ class ModelConfig(StrictModel):
 
 
 def _names_with_options(part: Any, kind: str) -> bool:
-    """Return True if `part` is a mapping with a text under the key `kind` and, if any, a mapping of options."""
+    """True if `part` is a mapping with a text under the key `kind` and, if any, a mapping of options."""
     return isinstance(part, dict) and isinstance(part.get(kind), str) and isinstance(part.get("options") or {}, dict)
 
 
@@ -383,7 +383,7 @@ class EncoderConfig(StrictModel):
 
 
 def _published_gigabytes(encoder: str, options: Mapping[str, Any]) -> float:
-    """Return the size of the encoder's published checkpoint in gigabytes; 0 if it is not known."""
+    """The size of the encoder's published checkpoint in gigabytes; 0 if it is not known."""
     from focus_eval.keyframes.encoders.registry import ENCODERS
     from focus_eval.keyframes.encoders.weights import known_checkpoint
 
@@ -403,7 +403,7 @@ class SamplerConfig(StrictModel):
 
     sampler: str
     encoders: list[str] = []
-    # An empty list would leave the sampler out, and nobody would notice.
+    # Refuse an empty list: it would drop the sampler silently.
     options: dict[str, Option | Annotated[list[Option], Field(min_length=1)]] = {}
 
     @model_validator(mode="before")
@@ -421,7 +421,7 @@ class SamplerConfig(StrictModel):
 
 
 def _encoder_text(part: Any) -> Any:
-    """Return an encoder given as a mapping as text, "clip:checkpoint=NAME"; anything else unchanged."""
+    """An encoder given as a mapping as text, "clip:checkpoint=NAME"; anything else unchanged."""
     if not isinstance(part, dict):
         return part
     encoder = EncoderConfig.model_validate({"name": "scan_encoder", **part})
@@ -444,7 +444,7 @@ class Resources(StrictModel):
 
 def worker_resources(model: ModelConfig, resources: Resources) -> Resources:
     """Return the resources of one worker that runs `model`: without GPU if the model or `resources` has none."""
-    # 0 in the matrix means a cluster without GPUs, whatever a model's config asks for.
+    # gpus: 0 in the matrix means no GPUs, whatever the model's config asks for.
     if resources.gpus == 0 or not model.needs_gpu:
         return resources.model_copy(update={"gpus": 0.0})
     return resources.model_copy(update={"gpus": resources.gpus if model.gpus is None else model.gpus})
@@ -503,7 +503,7 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
         InvalidInput: file, line and key of the first mistake, with the nearest name for an unknown key.
     """
     file = find_matrix(path)
-    # What the command line says is checked like the file, since it is put in before.
+    # Overrides of the command line go in before validation, so they are checked like the file.
     values = {**load_yaml(file), **(overrides or {})}
     values.setdefault("name", file.stem)
     for kind, model in _PARTS.items():
@@ -511,12 +511,12 @@ def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) ->
             values[kind] = [_part(kind, model, entry, file) for entry in values[kind]]
     if isinstance(values.get("samplers"), list):
         values["samplers"] = [{"sampler": value} if isinstance(value, str) else value for value in values["samplers"]]
-    # Parts are put in first, so that a mistake in one is reported with the part's own file.
+    # Load parts first, so that an error in one names the part's own file.
     matrix = check(MatrixConfig, values, file, replaced=overrides or ())
-    # With neither there would be no cells, and a run that does nothing ends well.
+    # Without k and models there are no cells, and an empty run would succeed silently.
     if not matrix.k and not matrix.models:
         raise InvalidInput(f"{file}: a matrix without models needs k")
-    # Before anything is chosen: a run would stop at its first answer.
+    # Check before selecting: the run would stop at its first answer.
     if untasked := [part.name for part in matrix.benchmarks if matrix.models and not part.task]:
         raise InvalidInput(
             f"{file}: benchmark {untasked[0]!r} has no task; models answer through an lmms-eval task: set it, or leave "
@@ -544,12 +544,12 @@ def _check_names(matrix: MatrixConfig, file: Path) -> None:
 
 
 def _part(kind: str, model: type[StrictModel], entry: Any, matrix_file: Path) -> Any:
-    """Return one entry of list `kind`: a name as its validated part, a mapping with its variables replaced."""
+    """One entry of list `kind`: a name as its validated part, a mapping with its variables replaced."""
     if not isinstance(entry, str):
         return _expanded(entry, matrix_file) if isinstance(entry, dict) else entry
     file = _part_file(kind, entry, matrix_file)
     if file is None:
-        # A registered encoder needs no file of its own.
+        # Registered encoders need no file.
         return check(model, {"name": safe_name(entry), "encoder": entry}, matrix_file)
     values = load_yaml(file)
     values.setdefault("name", file.stem)
@@ -568,7 +568,7 @@ def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
         if (file := matrix_file.resolve().parent / Path(name).expanduser()).is_file():
             return file
         raise InvalidInput(f"{matrix_file}: {kind}: no such file {file}; its path is relative to the matrix")
-    # Beside the matrix before the package's own: a user's part replaces a shipped one of its name.
+    # Look next to the matrix first: a user's part replaces a shipped one of the same name.
     folders = [folder / kind for folder in matrix_file.resolve().parents[:3]] + [resource_path("configs") / kind]
     for folder in folders:
         if (folder / f"{name}.yaml").is_file():
@@ -585,5 +585,5 @@ def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
 
 
 def _expanded(values: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Return `values` with the environment's variables put into its texts."""
+    """`values` with the environment's variables put into its texts."""
     return {key: expand_variables(value, file) if isinstance(value, str) else value for key, value in values.items()}

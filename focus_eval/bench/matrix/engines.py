@@ -317,7 +317,7 @@ class ProcessEngine(LocalEngine):
         finally:
             os.environ.pop("OMP_NUM_THREADS")
             os.environ |= {"OMP_NUM_THREADS": n_threads} if n_threads is not None else {}
-        process_line.close()  # its end is then seen here
+        process_line.close()  # so that end of file is seen here when the child exits
         return _ProcessWorker(process, line)
 
 
@@ -606,7 +606,7 @@ class _PhaseActor:
 
 
 def _resources() -> dict[str, float]:
-    """Return the cluster's resources by name, such as "CPU" and "GPU"."""
+    """The cluster's resources by name, such as "CPU" and "GPU"."""
     import ray
 
     return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]

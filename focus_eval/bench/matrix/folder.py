@@ -105,7 +105,7 @@ class Pool:
         return [file for run, files in by_run.items() if self._is_alive(run) for file in files]
 
     def _is_alive(self, run_id: str) -> bool:
-        """Return True if another run of this id holds its lock."""
+        """True if another run of this id holds its lock."""
         # A lock that can be taken belongs to nobody who lives; its files are this run's to compact.
         if run_id == self.run_id or not self._lock_of(run_id).exists():
             return False
@@ -116,7 +116,7 @@ class Pool:
             return True
 
     def _lock_of(self, run_id: str) -> Path:
-        """Return the path of the lock that run `run_id` holds while it writes."""
+        """The path of the lock that run `run_id` holds while it writes."""
         return self.path / ".writers" / f"{run_id}.lock"
 
 
@@ -269,7 +269,7 @@ class RunFolder:
             with self.part_lock(part):
                 if self.pool.files_in_use(folder):
                     raise RunError(f"{folder}: another run writes here; drop its rows when that run has ended")
-                # The rows first: costs alone are no part, rows without costs cannot be read.
+                # Remove the rows file first: rows without costs cannot be read.
                 for file in [*sorted(folder.glob("rows*.*")), *folder.glob("costs.parquet")]:
                     if file.suffix in (".parquet", ".jsonl"):
                         set_aside(file, "its questions are asked again", reason="dropped")
@@ -422,10 +422,9 @@ def kind_of(spec: SelectionSpec | AnswerSpec) -> str:
 
 
 def _rows_of(spec: SelectionSpec | AnswerSpec) -> type[Any]:
-    """Return the type of the rows: answers for a cell, selections otherwise."""
+    """The type of the rows: answers for a cell, selections otherwise."""
     return AnswerRow if isinstance(spec, AnswerSpec) else SelectionRow
 
 
 def _description_name(spec: SelectionSpec | AnswerSpec) -> str:
-    """Return the name of the file that states a part's identity."""
     return "cell.json" if isinstance(spec, AnswerSpec) else "spec.json"

@@ -30,7 +30,7 @@ from focus_eval.keyframes.rows.files import read_sealed_json
 from focus_eval.keyframes.rows.identity import identity_hash
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES
 
-# Of an answer, beside the frames: the question with its options, and the letter with its end.
+# Text tokens of a prompt; tokens of a reply.
 TEXT_TOKENS, OUTPUT_TOKENS = 300, 2
 BYTES_OF_WEIGHT = 2
 
@@ -74,7 +74,7 @@ class Machine(StrictModel):
 
     def rates_of(self, encoder: EncoderConfig) -> dict[str, float]:
         """Return the frames a second with `encoder` by precision; {} if none is stated."""
-        # By the checkpoint's name first: sizes of one architecture differ in speed.
+        # Prefer the checkpoint's rate: sizes of one architecture differ in speed.
         return self.frames_per_second.get(encoder.name) or self.frames_per_second.get(encoder.encoder, {})
 
     def rate_of(self, encoder: EncoderConfig) -> float | None:
@@ -173,7 +173,7 @@ def selection_costs(
     shares = plan.matrix.share_frames
     for selection in plan.selections:
         rates = [machine.rate_of(encoder) for encoder in selection.spec.encoders]
-        # No cost rather than a guess from another precision.
+        # Unknown rather than guessed from another precision.
         encoder = selection.spec.encoder
         if encoder is None or not all(rates):
             continue
@@ -207,7 +207,7 @@ def total_cost(costs: Iterable[tuple[SelectionPlan, Cost]]) -> Cost:
     """Return the sum of costs; a repeated selection counts once."""
     cost_by_selection: dict[Hashable, Cost] = {}
     for selection, cost in costs:
-        # By the configuration: revisions, of which a name tells, need the encoder's weights and torch.
+        # Key by configuration: names contain revisions, which need weights and torch.
         key = (identity_hash(selection.spec.configuration), selection.spec.share_frames)
         cost_by_selection.setdefault(key, cost)
     distinct = cost_by_selection.values()
@@ -298,7 +298,7 @@ def _answer_seconds(size: dict[str, Any], machine: Machine, frames: list[tuple[i
     products = reading = 0.0
     for n_questions, k in frames:
         n_tokens = k * size["frame_tokens"] + TEXT_TOKENS
-        # Causal: a token attends to half of all tokens on average, once for scores and once for sums.
+        # Causal attention: a token attends to half of all tokens on average, for scores and for sums.
         attention = size["layers"] * size["width"] * n_tokens**2
         products += n_questions * (1e9 * (size["billions"] * n_tokens + size["frame_gmacs"] * k) + attention)
         reading += n_questions * OUTPUT_TOKENS * size["billions"] * BYTES_OF_WEIGHT
@@ -449,7 +449,7 @@ class MeasuredRates:
         }
         source = machine.source
         if encoders:
-            # Other precisions go, since nobody measured them.
+            # Drop the rates of precisions that were not measured.
             replaced = {rate.encoder.name: {rate.encoder.precision: rate.frames_per_second} for rate in encoders}
             changes["frames_per_second"] = {**machine.frames_per_second, **replaced}
             if machine.gpus:
@@ -485,12 +485,12 @@ def measured_rates(folder: Path, machine: Machine | None = None) -> MeasuredRate
     return MeasuredRates(*_rates_of_selections(matrix, run), _times_of_answers(matrix, run, machine))
 
 
-# Lists that are most of a row, and have no part in its rates.
+# Large columns that rates do not need.
 _UNCLOCKED = ("keyframes", "times_seconds", "pulled_frames", "pulled_relevance", "text_pulls", "clips", "frame_seconds")
 
 
 def _rates_of_selections(matrix: MatrixConfig, run: RunFolder) -> tuple[list[EncoderRate], list[DecodingCost]]:
-    """Return one rate for each encoder and device, and one cost of decoding for each device."""
+    """One rate for each encoder and device, and one cost of decoding for each device."""
     encoder_by_name = dict[str, EncoderConfig]()
     encoding: dict[tuple[str, str], FloatArray] = defaultdict(lambda: np.zeros(3))
     decoding: dict[tuple[str, bool], FloatArray] = defaultdict(lambda: np.zeros(2))
@@ -524,7 +524,7 @@ def _rates_of_selections(matrix: MatrixConfig, run: RunFolder) -> tuple[list[Enc
 
 
 def _times_of_answers(matrix: MatrixConfig, run: RunFolder, machine: Machine | None) -> list[AnswerTime]:
-    """Return the answers on `machine`'s kind of device, one entry for each model and device."""
+    """The answers on `machine`'s kind of device, one entry for each model and device."""
     sums: dict[tuple[str, str, str], FloatArray] = defaultdict(lambda: np.zeros(3))
     for cell in cells(matrix):
         seconds_by_machine = dict[str, float | None]()
@@ -554,6 +554,5 @@ def _times_of_answers(matrix: MatrixConfig, run: RunFolder, machine: Machine | N
 
 @cache
 def _shipped_machine(device: str) -> Machine | None:
-    """Return the first shipped machine that has the device; None if there is none."""
     machines = map(load_machine, sorted((resource_path("configs") / "machines").glob("*.yaml")))
     return next((machine for machine in machines if machine.has_device(device)), None)

@@ -15,11 +15,11 @@ from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.processes import memory_bytes, n_cores
 from focus_eval.keyframes.video.feed import N_BATCHES, OPEN_READERS
 
-# The drivers' files on Linux: of NVIDIA, of a Jetson, of AMD, of Windows' subsystem.
+# Driver files on Linux: NVIDIA, Jetson, AMD, WSL.
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
 
 
-# A host that drops what it is sent would keep Ray waiting for minutes.
+# Timeout of connecting to Ray: a host that drops packets would block for minutes.
 RAY_SECONDS = 10
 
 
@@ -45,7 +45,7 @@ def check_ray_address(address: str) -> None:
 
 def best_device() -> str:
     """Return "cuda" if torch finds a GPU, else "cpu"."""
-    # Loading torch takes seconds and hundreds of megabytes: a run that needs none should not load it to hear "cpu".
+    # Do not load torch (seconds, hundreds of MB) on a machine that has no GPU driver.
     may_have_gpu = not sys.platform.startswith("linux") or any(Path(file).exists() for file in _DRIVER_FILES)
     if "torch" not in sys.modules and not may_have_gpu:
         return "cpu"
@@ -74,7 +74,7 @@ def host_gigabytes() -> float | None:
 
 # Frames decoded and embedded at once.
 BATCH_FRAMES = 32
-# By default, of all videos that a worker has in work.
+# Default memory for frames of all videos in progress in a worker.
 LEAST_FRAME_GIGABYTES, MOST_FRAME_GIGABYTES = 4.0, 16.0
 # Pictures that a decoder keeps for others to refer to, at half the bytes of an RGB frame each.
 _HELD_BY_DECODER = 10
@@ -97,7 +97,8 @@ class WorkerResources:
     @property
     def videos_at_once(self) -> int:
         """Number of videos in work at a time: enough to decode while batches are embedded and frames chosen."""
-        # Three more than the cores need: they wait for the encoder, choose, or have too few frames left for a batch.
+        # Three more than the cores need, since some wait for the encoder, run their sampler, or lack frames for a
+        # batch.
         return self.cores // 2 + 3
 
     def bytes_of_video(self, width: int, height: int) -> int:
@@ -111,7 +112,7 @@ class WorkerResources:
 
 def local_resources(resources: Resources) -> WorkerResources:
     """Return the share of a worker that runs in this process: the cores of one GPU, or all if there is none."""
-    # One process may run per GPU, so each leaves the others their cores.
+    # One process may run per GPU: divide the cores among them.
     cores = resources.decode_cores or max(1, n_cores() // max(1, len(gpu_gigabytes())))
     return WorkerResources(cores, frame_bytes(resources))
 
@@ -126,7 +127,7 @@ def frame_bytes(resources: Resources) -> int:
     """Return the most bytes of decoded frames for a worker on this machine: as set, else a share of memory."""
     gigabytes = resources.frame_gigabytes
     if gigabytes is None:
-        # A GPU resizes frames of full size, and 16 cores are kept busy by eleven 1080p videos of 0.9 GB each.
+        # With a GPU, frames stay full size: eleven 1080p videos of 0.9 GB keep 16 cores busy.
         n_gpus = len(gpu_gigabytes())
         share = (host_gigabytes() or 0.0) * min(resources.gpus, n_gpus) / n_gpus if n_gpus else 0.0
         gigabytes = min(max(LEAST_FRAME_GIGABYTES, share / 8), MOST_FRAME_GIGABYTES)
@@ -148,7 +149,7 @@ class FrameReservations:
     def reserved(self, n_bytes: int) -> Iterator[None]:
         """Reserve `n_bytes` for the block; waits until they fit beside the other reservations, or there are none."""
         with self._changed:
-            # A video larger than the limit goes alone, else it would wait for ever.
+            # Admit an oversized video when memory is free; it would never fit otherwise.
             self._changed.wait_for(lambda: self.n_bytes == 0 or self.n_bytes + n_bytes <= self.max_bytes)
             self.n_bytes += n_bytes
         try:

@@ -29,7 +29,7 @@ from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from focus_eval.keyframes.samplers.base import FlatSource, derived_rng
 from focus_eval.keyframes.samplers.expected_pulls import NO_FRAMES, Draw, expected_union
 
-# A question by its number, and what is known of its video.
+# (number, question, its video's info or the error of reading it).
 _NumberedQuestion = tuple[int, Question, VideoInfo | FocusEvalError]
 
 
@@ -178,7 +178,7 @@ def make_plan(
         n_done += len(questions.questions) * len(benchmark_specs)
         for encoder, n_frames in distinct.items():
             forwards[encoder] += n_frames
-    # Then every selection embeds its own frames, also those that another one has.
+    # Without sharing every selection embeds all of its frames.
     if not matrix.share_frames:
         forwards = dict.fromkeys(forwards, 0)
         for selection in selections:
@@ -212,7 +212,7 @@ def pooled(plans: Sequence[Plan]) -> dict[str, tuple[int, int]]:
             for part in parts:
                 n_questions = plan.questions[part.benchmark.name][0]
                 n_requested += n_questions
-                # Two matrices may ask other numbers of questions of one part; the larger covers both.
+                # Two matrices may ask different numbers of questions; the larger covers both.
                 distinct[part.name] = max(n_questions, distinct.get(part.name, 0))
         counts[kind] = (n_requested, sum(distinct.values()))
     return counts
@@ -242,10 +242,10 @@ def count_selections(
     """
     countings = [_Counting(spec) for spec in specs]
     distinct, n_done = dict[str, float](), 0
-    # Videos of one length follow each other where only stated lengths are known.
+    # Equal lengths come in runs where only stated lengths are known: a small cache suffices.
     count_distinct = lru_cache(maxsize=32)(_n_distinct)
     for questions in videos:
-        # Over all selections of a video: what one has embedded the next one finds.
+        # Shared by the selections of a video: later ones reuse embedded frames.
         embedded: dict[str, list[_Frames]] = {}
         for counting in countings:
             scored_and_scanned = counting.add_video(questions)
@@ -272,13 +272,13 @@ class _Frames:
 
 
 def _n_distinct(several: Sequence[_Frames]) -> float:
-    """Return the expected number of distinct frames in the union of `several`."""
+    """The expected number of distinct frames in the union of `several`."""
     frames_seen = several[0].frames
     if len(several) > 1:
         frames_seen = np.unique(np.concatenate([frames.frames for frames in several]))
     draws = dict[Hashable, tuple[Draw, int]]()
     for key, (draw, times) in (item for frames in several for item in frames.draws.items()):
-        if key in draws and draw.is_ranking:  # of two draws by one ranking the larger holds all frames
+        if key in draws and draw.is_ranking:  # of two draws by one ranking the larger contains the smaller
             draw = replace(draw, rates=np.maximum(draw.rates, draws[key][0].rates))
         draws[key] = draw, times
     return expected_union(frames_seen, draws.values())
@@ -290,7 +290,7 @@ class _Counting:
     def __init__(self, spec: SelectionSpec) -> None:
         self.spec = spec
         self._count_expected = lru_cache(maxsize=1)(partial(_count_expected, spec))
-        # By the field of a `SelectionPlan`; expectations are fractions until the end.
+        # Field of `SelectionPlan` -> sum; expectations stay fractions until the end.
         self._sums: dict[str, float] = defaultdict(float, questions=0, pulls=0, frames=0)
         self._model_usage: Counter[str] = Counter()
         self._reason: tuple[float, str] = (inf, "")
@@ -332,14 +332,14 @@ class _Counting:
         """Count one question by running its sampler; return frames scored and scanned, empty after an error."""
         nothing = NO_FRAMES, NO_FRAMES
         if isinstance(info, FocusEvalError):
-            # The first by number, since videos are visited in another order than questions.
+            # Keep the lowest question number: videos are visited in another order.
             self._reason = min(self._reason, (number, str(info)))
             self._add(questions=1, unknown=1)
             return nothing
         self._add(questions=1, frames=info.n_frames)
         try:
             selection = _select_on_flat_relevance(self.spec, question, info)
-        except FocusEvalError as error:  # of this question: the run records it and goes on, and so does the plan
+        except FocusEvalError as error:  # the run records such an error and goes on, and so does the plan
             kind = getattr(error, "promise", "") or type(error).__name__
             self._warn(kind, f"will be errors: {error}", number, question, info)
             return nothing
@@ -367,11 +367,11 @@ def _count_expected(
     """
     try:
         expected = spec.sampler.at_cost(spec.scan_cost).expected_pulls(info, k=spec.k)
-    except FocusEvalError:  # each question's run says it again, and is warned of
+    except FocusEvalError:  # reported per question by the run
         return None
     if expected is None:
         return None
-    # Selections that draw alike from one generator, for instance at another K, draw the same frames.
+    # Selections with equal draws from one generator (e.g. at another K) draw the same frames.
     draws: dict[Hashable, tuple[Draw, int]] = {
         (spec.seed, spec.sampler.name, stage, draw.key): (draw, n) for stage, draw in enumerate(expected.later_draws)
     }
@@ -395,8 +395,8 @@ def _count_expected(
 
 
 def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:
-    """Return the selection for equally relevant frames and a scan that gives noise."""
-    # The very generators of the run: samplers that draw frames then draw the same ones here.
+    """The selection for equally relevant frames and a scan that gives noise."""
+    # Same generators as in the run, so that samplers draw the same frames.
     key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
     coarse = (spec.benchmark.benchmark, question.video, "coarse")
     shares, flat = spec.coarse_seed == "video", FlatSource(spec.sampler.example_reply)
@@ -404,7 +404,7 @@ def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: Vid
         info,
         k=spec.k,
         pull=flat,
-        # A scan tells the questions of a video apart; on a flat one they would pull the same frames.
+        # Noise per question: on a constant scan the questions of a video would pull the same frames.
         scan=partial(_noise, derived_rng(spec.seed, *key, "scan")),
         scan_cost=spec.scan_cost,
         rng=derived_rng(spec.seed, *key),
@@ -417,7 +417,7 @@ def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: Vid
 
 
 def _noise(rng: np.random.Generator, frames: IntArray) -> FloatArray:
-    """Return standard normal numbers as scan logits, one a frame."""
+    """Standard normal numbers as scan logits, one a frame."""
     return rng.standard_normal(frames.size)
 
 
@@ -480,7 +480,7 @@ def run_status(folder: str | Path) -> list[PartStatus]:
         matrix, {name: len(questions.questions) for name, questions in load_sets(matrix).items()}
     )
     run, statuses = RunFolder(path), []
-    # Other runs may have put rows of more questions into the pool.
+    # The pool may hold rows of further questions from other runs.
     ids_by_benchmark = {name: frozenset(ids) for name, ids in described.get("asked", {}).items()}
     for part in progress:
         folder = run.named_part(part["kind"], part["name"])
@@ -500,7 +500,7 @@ def run_status(folder: str | Path) -> list[PartStatus]:
 
 
 def _counted_rows(folder: Path) -> list[PartStatus]:
-    """Return the status of each part with rows in `folder`, or in the runs one level below."""
+    """The status of each part with rows in `folder`, or in the runs one level below."""
     statuses = []
     for run in run_folders(folder) or [folder]:
         kinds: tuple[tuple[str, type[SelectionRow] | type[AnswerRow]], ...]
@@ -519,7 +519,7 @@ def _counted_rows(folder: Path) -> list[PartStatus]:
 
 
 def _rate(folder: Path, rows: int) -> float | None:
-    """Return the rows a second since the part was made; None with fewer than 2 rows, or if it is finished."""
+    """The rows a second since the part was made; None with fewer than 2 rows, or if it is finished."""
     lines = list(folder.glob("*.jsonl"))
     # A finished part is Parquet, without lines; one row gives no rate.
     if not lines or rows < 2:

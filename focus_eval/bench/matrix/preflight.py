@@ -42,7 +42,7 @@ class Missing:
     gigabytes: float = 0.0
 
 
-# Most that rows and store of a few questions take.
+# Disk space of rows and store for a few questions.
 TRY_GIGABYTES = 1.0
 
 
@@ -52,7 +52,7 @@ def questions_or_problems(
     """Return the questions of a benchmark, or the problems of reading them or their rates."""
     try:
         questions = load_questions(config, limit=limit, available_only=available_only, only=only)
-        # Read here, so that a damaged file of rates is found before the run and not in the middle of it.
+        # Read now, so that a damaged file of rates is found before the run.
         _ = questions.rates
     except MissingDocuments as error:
         return None, [_with_token_hint(config, error)]
@@ -67,14 +67,14 @@ def documents_problems(questions: QuestionSet) -> list[Missing]:
     config = questions.config
     try:
         find_documents(config)
-        # Without `annotations`, so that what is read is what the task itself would ask.
+        # Ignore `annotations`: read the documents that the task asks.
         documents, location = read_questions(config.model_copy(update={"annotations": ""}))
     except MissingDocuments as error:
         return [_with_token_hint(config, error)]
     except FocusEvalError as error:
         of_task = f"task {config.task} of " if config.task else ""
         return [Missing(f"documents of {of_task}{config.name}", str(error))]
-    # By id, not by number: another version may hold as many questions, but others.
+    # Compare ids, not counts: another version may hold as many questions.
     known_ids = {question.id for question in documents}
     absent = [question.id for question in questions.questions if question.id not in known_ids]
     if not absent:
@@ -87,18 +87,18 @@ def documents_problems(questions: QuestionSet) -> list[Missing]:
 
 def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
     """Yield a problem if the task looks for videos in another folder than the samplers."""
-    # Only where both are stated can they disagree.
+    # They can disagree only where both are stated.
     if not (config.videos and config.task):
         return
     try:
         folder = task_source(config.task, config.include_path).video_folder
     except FocusEvalError:
-        return  # reported with the questions
-    # Samplers read from `videos`, the task from HF_HOME: two copies could differ without anyone noticing.
+        return  # reported by the check of questions
+    # Samplers read `videos` while the task reads HF_HOME: two copies could differ unnoticed.
     task_folder = data_home(config) / folder
     config_folder = Path(config.videos).expanduser()
     videos = config_folder.resolve()
-    # Links are followed: one folder under two names is one place.
+    # Follow links: one folder may have two names.
     is_one_place = (
         task_folder.resolve() in (videos, *videos.parents) or (task_folder / config_folder.name).resolve() == videos
     )
@@ -132,14 +132,14 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
         return [Missing(f"every video of {config.name}", _fetch_videos(config), gigabytes=_to_fetch(config))]
     files = {video: questions.video_path(video) for video in questions.by_video}
     absent = [video for video, file in files.items() if not file.is_file()]
-    # A download that was broken off may leave such files, and they would fail one question at a time.
+    # Interrupted downloads leave empty files, which would fail one question at a time.
     empty = [video for video, file in files.items() if file.is_file() and file.stat().st_size == 0]
     missing = []
     if absent:
         present = sum(file.stat().st_size for file in files.values() if file.is_file()) / 1e9
         size = f"; {present:.3g} GB of about {config.disk_gigabytes:g} GB are here" if config.disk_gigabytes else ""
         problem = f"{len(absent)} of {len(files)} videos of {config.name} ({_first_names(absent)}){size}"
-        # By the number of videos; their sizes are not known before they are here.
+        # Estimate by count: sizes are unknown before the download.
         share = _to_fetch(config) * len(absent) / len(files)
         fix = _fetch_videos(config)
         fix += "; or ask only the questions whose video is here: --available-only" if len(absent) < len(files) else ""
@@ -151,7 +151,7 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
 
 
 def _verification_note(questions: QuestionSet) -> list[str]:
-    """Return a line that counts the verified videos among those that are here; [] if none is."""
+    """A line that counts the verified videos among those that are here; [] if none is."""
     from focus_eval.keyframes.video.manifest import count_verified
 
     config = questions.config
@@ -160,7 +160,7 @@ def _verification_note(questions: QuestionSet) -> list[str]:
 
 
 def _available_note(questions: QuestionSet) -> list[str]:
-    """Return a line with the number of questions whose video is here, among all."""
+    """A line with the number of questions whose video is here, among all."""
     n_requested, n_questions = len(questions.questions), len(questions.all_ids)
     remark = "every figure of this run is partial" if n_requested < n_questions else "all of them"
     return [
@@ -207,12 +207,12 @@ def _empty_field_notes(questions: QuestionSet) -> list[str]:
 
 
 def _to_fetch(config: BenchmarkConfig) -> float:
-    """Return the gigabytes on disk that fetching a benchmark's videos takes, with archives."""
+    """The gigabytes on disk that fetching a benchmark's videos takes, with archives."""
     return config.disk_copies * config.disk_gigabytes
 
 
 def _fetch_videos(config: BenchmarkConfig) -> str:
-    """Return an instruction, as text, for fetching the videos: through lmms-eval if it has the config's task."""
+    """An instruction, as text, for fetching the videos: through lmms-eval if it has the config's task."""
     if config.source.startswith("focus-eval "):
         return f"`{config.source}` makes them"
     if not config.task or config.include_path:
@@ -233,10 +233,10 @@ def _fetch_videos(config: BenchmarkConfig) -> str:
 
 
 def _with_token_hint(config: BenchmarkConfig, error: MissingDocuments) -> Missing:
-    """Return the missing documents as a requirement; for a gated data set it says whether a token is set."""
+    """The missing documents as a requirement; for a gated data set it says whether a token is set."""
     if not config.gated:
         return Missing(error.problem, error.fix)
-    # Only whether there is one: the token itself is shown nowhere.
+    # Only its presence is reported, never the token.
     from huggingface_hub import get_token
 
     has_token = "a token is set" if get_token() else "no token is set on this machine"
@@ -244,7 +244,7 @@ def _with_token_hint(config: BenchmarkConfig, error: MissingDocuments) -> Missin
 
 
 def _first_names(videos: list[str]) -> str:
-    """Return the first three names, joined by commas, with ".." for more."""
+    """The first three names, joined by commas, with ".." for more."""
     return ", ".join(videos[:3]) + (", .." if len(videos) > 3 else "")
 
 
@@ -281,7 +281,7 @@ def name_problems(model: ModelConfig, *, loads_wrappers: bool = True) -> Iterato
 
         if model.model in list_available_models(include_aliases=True):
             return
-    # Only ours are named: lmms-eval has two hundred.
+    # Suggest our names only: lmms-eval has two hundred.
     fix = unknown_name("lmms-eval model", model.model, our_names)
     yield Missing(f"model {model.name}", f"{fix} focus_huggingface runs other checkpoints of transformers")
 
@@ -299,7 +299,7 @@ def argument_problems(model: ModelConfig, frames: int) -> Iterator[Missing]:
     try:
         arguments = load_arguments(model, device=best_device())
         wrapper = get_model(model.model)
-        # A stock wrapper has no such check: it would have to load its weights.
+        # Stock wrappers have no such check.
         if hasattr(wrapper, "check_arguments"):
             wrapper.check_arguments(arguments, frames=frames)
     except MissingWeights as error:
@@ -348,7 +348,7 @@ def checkpoint_problems(folder: Path, model: str) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError):
         return ["no readable config.json"]
     model_name = next((name for name in (model, f"{model}{CHAT_SUFFIX}") if name in MODELS), None)
-    # A model that does not say may load any architecture.
+    # Models without declared types accept any architecture.
     expected = (MODELS.fact(model_name, "checkpoint_types", ()) if model_name else ()) or (model_type,)
     problems = []
     if model_type not in expected:
@@ -367,7 +367,7 @@ def weights_gigabytes(folder: Path) -> float:
 
 
 def _shard_problems(folder: Path) -> list[str]:
-    """Return a line for each missing or unreadable shard of a checkpoint's folder; [] if all are whole."""
+    """A line for each missing or unreadable shard of a checkpoint's folder; [] if all are whole."""
     from focus_eval.keyframes.encoders.weights import SHARDS, check_readable
 
     if (folder / _SINGLE).is_file():
@@ -407,7 +407,7 @@ def key_problems(model: ModelConfig) -> Iterator[Missing | str]:
         return  # reported as a missing package
     base_url = str(model.args.get("base_url") or os.environ.get("OPENAI_API_BASE") or "") or None
     try:
-        # No retries: a service that is down should be reported now, not after a minute.
+        # No retries: report a service that is down at once.
         client = open_client(base_url, key_name=model.api_key, seconds=_API_SECONDS)
     except FocusEvalError as error:
         yield Missing(f"the API of model {model.name}", str(error))
@@ -426,7 +426,7 @@ def key_problems(model: ModelConfig) -> Iterator[Missing | str]:
     except openai.APIStatusError as error:
         yield f"{model.name}: {service} lists no models ({error.status_code}): its key could not be checked"
     else:
-        # An empty list says nothing of what is served.
+        # An empty list does not tell what is served.
         if model_names and name and name not in model_names:
             names = ", ".join(sorted(model_names)[:5])
             yield Missing(f"model {name} at {service}", f"set model_version to one it serves: {names}")
@@ -450,7 +450,7 @@ def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
     try:
         checkpoint = encoder_checkpoint(encoder.encoder, encoder.options)
     except FocusEvalError as error:
-        # Only what must be fetched takes room on the disk.
+        # Count only downloads.
         gigabytes = encoder.disk_gigabytes if isinstance(error, MissingWeights) else 0.0
         size = f" ({encoder.disk_gigabytes:g} GB)" if encoder.disk_gigabytes else ""
         yield Missing(f"weights of encoder {encoder.name}{size}", str(error), gigabytes=gigabytes)
@@ -470,7 +470,6 @@ def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
 
 
 def _has_tokenizer(folder: Path) -> bool:
-    """Return True if `folder` holds the files of a tokenizer."""
     return any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS)
 
 
@@ -485,7 +484,7 @@ def memory_problems(model: ModelConfig) -> Iterator[Missing | str]:
     weight_gigabytes, gpu_sizes, n_gpus = weights_gigabytes(folder), gpu_gigabytes(), int(model.gpus or 1)
     if not gpu_sizes:
         yield f"{model.name} will run on the CPU: torch finds no GPU"
-        # Weights only: frames and activations come on top, so a model that fails here cannot run.
+        # A lower bound (weights without activations): a model that fails here cannot run.
         memory = host_gigabytes()
         if memory is not None and weight_gigabytes > memory:
             yield Missing(
@@ -532,12 +531,12 @@ def infeasible_problems(matrix: MatrixConfig, sets: dict[str, QuestionSet]) -> I
 
 
 def _infeasible_questions(spec: SelectionSpec, questions: QuestionSet) -> list[tuple[str, float, str]]:
-    """Return (question id, video seconds, reason) of questions whose sampler may find no frame; opens no video."""
+    """(question id, video seconds, reason) of questions whose sampler may find no frame; opens no video."""
     infeasible = []
     for question in questions.questions:
         video = questions.known_info(question)
         if video is None and question.duration_seconds:
-            # Samplers' grids are in seconds: the rate matters little.
+            # Any rate will do: grids are in seconds.
             video = VideoInfo(n_frames=max(1, round(30 * question.duration_seconds)), fps=30.0)
         if video is not None and (reason := spec.sampler.infeasible_reason(video, k=spec.k)) is not None:
             infeasible.append((question.id, video.duration_seconds, reason))
@@ -576,7 +575,7 @@ def check_all(
         store: file of embeddings; None for `store.sqlite` beside each run's folder.
         loads_wrappers: check arguments of models by lmms-eval's wrappers, whose import takes 20 seconds and a gigabyte.
     """
-    # Texts among them are notes, which stop nothing.
+    # Plain texts are notes and do not stop the run.
     missing: list[Missing | str] = [*package_problems([matrix for matrix, _ in matrices], engine)]
     sets: dict[str, QuestionSet] = {}
     missing += write_problems(store.parent, "--store") if store else []
@@ -598,7 +597,7 @@ def check_all(
             missing += _verification_note(questions)
             missing += _available_note(questions) if matrix.available_only else []
             missing += _empty_field_notes(questions)
-            # Only models ask the task's documents; samplers do with the annotations.
+            # Only models need the task's documents; samplers use the annotations.
             missing += documents_problems(questions) if matrix.models and benchmark.annotations else []
         missing += infeasible_problems(matrix, sets)
     specs = [spec for matrix, _ in matrices for spec in selection_specs(matrix)]
@@ -657,7 +656,7 @@ def package_problems(matrices: list[MatrixConfig], engine: str = "local") -> Ite
 
 
 def _has_checkpoint(encoder: EncoderConfig) -> bool:
-    """Return True if the encoder loads a checkpoint with torch."""
+    """True if the encoder loads a checkpoint with torch."""
     from focus_eval.keyframes.encoders.registry import ENCODERS
 
     return encoder.encoder in ENCODERS and bool(ENCODERS.fact(encoder.encoder, "model_type"))
@@ -700,13 +699,12 @@ def disk_problems(
 
 
 def _nearest_existing(folder: Path) -> Path:
-    """Return `folder`, or its nearest parent that exists."""
+    """`folder`, or its nearest parent that exists."""
     # A run's folder need not exist yet: the first folder above it that does tells disk and permissions.
     return next(path for path in [folder.resolve(), *folder.resolve().parents] if path.exists())
 
 
 def _unique(entries: Iterable[EntryT]) -> list[EntryT]:
-    """Return the entries in order, each once; they need not be hashable."""
     distinct: list[EntryT] = []
     for entry in entries:
         # A list, since configurations hold lists and dicts and cannot be put into a set.

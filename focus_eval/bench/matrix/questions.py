@@ -107,7 +107,7 @@ def find_documents(config: BenchmarkConfig) -> DocumentFiles:
 
 
 def _named_documents(source: TaskSource, config: BenchmarkConfig) -> DocumentFiles:
-    """Return the files that a task names; relative ones are in the working directory, as for lmms-eval."""
+    """The files that a task names; relative ones are in the working directory, as for lmms-eval."""
     files = tuple(Path(name) for name in source.files)
     for file in files:
         if not file.is_file():
@@ -186,7 +186,7 @@ def task_source(task: str, include_path: str = "") -> TaskSource:
 
 
 def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
-    """Return the file patterns that the card states for the subset and split of `source`; [] if it states none."""
+    """The file patterns that the card states for the subset and split of `source`; [] if it states none."""
     if not card.is_file():
         return []
     head, *_ = card.read_text(encoding="utf-8").removeprefix("---").partition("\n---")
@@ -200,7 +200,7 @@ def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
 
 
 def _patterns_of(data_files: Any, split: str) -> list[str]:
-    """Return the file patterns of `split` in a card's `data_files`; one text holds for every split."""
+    """The file patterns of `split` in a card's `data_files`; one text holds for every split."""
     if isinstance(data_files, str):
         return [data_files]
     entries = data_files if isinstance(data_files, list) else []
@@ -213,14 +213,14 @@ def _patterns_of(data_files: Any, split: str) -> list[str]:
 
 
 def _is_whole(files: tuple[Path, ...]) -> bool:
-    """Return False if `files` are shards named "..-00000-of-00003" and some are absent."""
+    """False if `files` are shards named "..-00000-of-00003" and some are absent."""
     # Half a data set, from a fetch that was broken off, must not pass for a short one.
     ends = files[0].stem.rsplit("-of-", 1)
     return len(ends) == 1 or not ends[1].isdigit() or len(files) == int(ends[1])
 
 
 def _prepared(source: TaskSource) -> DocumentFiles | None:
-    """Return the documents of `source` that the `datasets` library prepared on this machine; None if there are none."""
+    """The documents of `source` that the `datasets` library prepared on this machine; None if there are none."""
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     places = [os.environ.get("LMMS_EVAL_DATASETS_CACHE"), os.environ.get("HF_DATASETS_CACHE"), str(home / "datasets")]
     folder_name = source.repository.replace("/", "___")
@@ -417,7 +417,7 @@ def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
 
 
 def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) -> list[Mapping[str, Any]]:
-    """Return the documents with the evidence that the data set keeps in another file (`evidence_file`)."""
+    """The documents with the evidence that the data set keeps in another file (`evidence_file`)."""
     benchmark = config.make()
     name = benchmark.facts.evidence_file
     if not name:

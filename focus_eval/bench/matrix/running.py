@@ -95,12 +95,11 @@ def complete_run(
 
 
 def _ids_by_benchmark(sets: dict[str, QuestionSet]) -> dict[str, set[str]]:
-    """Return the ids of the asked questions by the benchmark's configured name."""
     return {name: {question.id for question in questions.questions} for name, questions in sets.items()}
 
 
 def _asked_questions(sets: dict[str, QuestionSet]) -> dict[str, Any]:
-    """Return the arguments of `RunFolder.describe` on questions: numbers, and ids of partial benchmarks."""
+    """The arguments of `RunFolder.describe` on questions: numbers, and ids of partial benchmarks."""
     partial_sets = [item for item in sets.values() if len(item.questions) < len(item.all_ids)]
     return {
         "question_ids": {item.config.benchmark: [question.id for question in item.questions] for item in partial_sets},
@@ -125,7 +124,7 @@ def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) ->
 def _matching_parts(
     parts: Sequence[SelectionSpec | AnswerSpec], patterns: Sequence[str]
 ) -> list[SelectionSpec | AnswerSpec]:
-    """Return the parts whose "kind/name" matches a pattern with wildcards; raise UnknownName for one without match."""
+    """The parts whose "kind/name" matches a pattern with wildcards; raises UnknownName for one without match."""
     part_by_name = {f"{kind_of(part)}/{part.name}": part for part in parts}
     for pattern in patterns:
         if not fnmatch.filter(part_by_name, pattern):

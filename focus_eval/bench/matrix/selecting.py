@@ -276,7 +276,7 @@ class SelectWorker:
                 on_row(row)
 
     def _decoding(self) -> DecodeProcesses:
-        """Return the processes that decode, made for the first video."""
+        """The processes that decode, made for the first video."""
         with self._starting:
             if self._processes is None:
                 paths = (
@@ -338,7 +338,7 @@ class SelectWorker:
                 batcher.stop(error)
 
     def _selector(self, spec_name: str) -> Selector:
-        """Return the selector of a selection, made with its encoders at first use."""
+        """The selector of a selection, made with its encoders at first use."""
         if spec_name not in self._selectors:
             spec = self._specs[spec_name]
             # One model for all selections that name it: they have one `max_cost`.
@@ -367,14 +367,14 @@ class SelectWorker:
         return self._selectors[spec_name]
 
     def _features_of(self, encoder: EncoderConfig | None, spec: SelectionSpec) -> FeatureCache | None:
-        """Return the cache of the encoder's features; None without encoder, or if questions are served alone."""
+        """The cache of the encoder's features; None without encoder, or if questions are served alone."""
         # None: such a selection pays for all its frames itself.
         if encoder is None or not spec.share_frames:
             return None
         return self._kept.setdefault(encoder.name, FeatureCache(FEATURE_CACHE_BYTES))
 
     def _scorer(self, encoder: EncoderConfig) -> Encoder:
-        """Return the encoder, loaded at first use; raise RunError if it cannot load. Loading seconds are noted."""
+        """The encoder, loaded at first use; raises RunError if it cannot load. Loading seconds are noted."""
         if encoder.name not in self._scorers:
             started = time.perf_counter()
             print(f"loading encoder {encoder.name}", file=sys.stderr, flush=True)

@@ -248,7 +248,7 @@ _GroupCase = tuple[tuple[str, ...], tuple[str, str], tuple[QuestionMeans, Questi
 
 
 def _group_pairs(cases: Iterable[_GroupCase], *, margin: float | None = None) -> tuple[list[Pair], tuple[str, ...]]:
-    """Return the comparisons of group scores, and notes on the failed questions and the groups left out."""
+    """The comparisons of group scores, and notes on the failed questions and the groups left out."""
     pairs, n_left_out = [], 0
     for group, names, means in cases:
         pair = _pair(*means, *names, group, margin=margin, unit="group")
@@ -262,7 +262,7 @@ def _group_pairs(cases: Iterable[_GroupCase], *, margin: float | None = None) ->
 
 
 def _parts_by_cell(frame: pd.DataFrame) -> dict[tuple[str, ...], pd.DataFrame]:
-    """Return the lines of each cell of answers, by benchmark, model, K and label."""
+    """The lines of each cell of answers, by benchmark, model, K and label."""
     if frame.empty:
         return {}
     keys = ["benchmark", "model", "k", "label"]
@@ -270,13 +270,13 @@ def _parts_by_cell(frame: pd.DataFrame) -> dict[tuple[str, ...], pd.DataFrame]:
 
 
 def _shared_keys(key_a: tuple[str, ...], key_b: tuple[str, ...]) -> tuple[str, ...]:
-    """Return benchmark, model and K of two cells for a line of a table."""
+    """Benchmark, model and K of two cells for a line of a table."""
     return key_a[0], " / ".join(dict.fromkeys((key_a[1], key_b[1]))), _k_text(key_a[2], key_b[2])
 
 
 def question_keys(part: pd.DataFrame) -> dict[str, QuestionKey]:
     """Return the identity of each question of a cell's answers, by its id."""
-    # Among texts pandas holds the missing answer of a hidden split as NaN.
+    # pandas stores a hidden split's missing answers as NaN.
     lines = part.drop_duplicates("question_id").fillna({"correct_answer": ""})
     columns = (lines[name] for name in ("question_id", "benchmark", "content", "correct_answer", "has_row_id"))
     return {
@@ -286,20 +286,20 @@ def question_keys(part: pd.DataFrame) -> dict[str, QuestionKey]:
 
 
 def _matched_cells(cells_a: Sequence[tuple[str, ...]], cells_b: Sequence[tuple[str, ...]]) -> list[tuple[Any, Any]]:
-    """Return pairs (key in a, key in b) of cells to compare; see `run_comparison`."""
+    """Pairs (key in a, key in b) of cells to compare; see `run_comparison`."""
     matched = [(key, key) for key in cells_a if key in cells_b]
     other_a, other_b = ([key for key in cells if (key, key) not in matched] for cells in (cells_a, cells_b))
     for benchmark in dict.fromkeys(key[0] for key in other_a):
         of_a, of_b = ([key for key in cells if key[0] == benchmark] for cells in (other_a, other_b))
         if len(of_a) == len(of_b) == 1:
             matched.append((of_a[0], of_b[0]))
-    if not matched and len(cells_a) == len(cells_b) == 1:  # the same questions under another task's name
+    if not matched and len(cells_a) == len(cells_b) == 1:  # same questions under another task name
         matched = [(cells_a[0], cells_b[0])]
     return matched
 
 
 def _with_ids_of(part_a: pd.DataFrame, part_b: pd.DataFrame, matches: Matches) -> pd.DataFrame:
-    """Return the lines of `part_b` that have a pair, under the ids and the benchmark of `part_a`."""
+    """The lines of `part_b` that have a pair, under the ids and the benchmark of `part_a`."""
     ids_a, ids_b = (part["question_id"].drop_duplicates().tolist() for part in (part_a, part_b))
     id_of = {ids_b[to]: ids_a[at] for at, to in matches.pairs}
     paired_part = part_b[part_b["question_id"].isin(id_of)]
@@ -307,7 +307,7 @@ def _with_ids_of(part_a: pd.DataFrame, part_b: pd.DataFrame, matches: Matches) -
 
 
 def _k_text(*values: str) -> str:
-    """Return the K of two cells for a table: one number if they are equal, else both; 0 is an unknown K."""
+    """The K of two cells for a table: one number if they are equal, else both; 0 is an unknown K."""
     return " / ".join("unknown" if value == "0" else value for value in dict.fromkeys(values))
 
 
@@ -334,7 +334,7 @@ def _unmatched_notes(run: Run, cells: Collection[tuple[str, ...]]) -> Iterator[s
 
 
 def _unscored_reason(a: Run, b: Run) -> str:
-    """Return why two runs with paired questions cannot be compared: no question has a score in both."""
+    """Why two runs with paired questions cannot be compared: no question has a score in both."""
     parts = []
     for run in (a, b):
         n_scored = sum(row.score is not None and row.error is None for row in run.answers)
@@ -343,7 +343,7 @@ def _unscored_reason(a: Run, b: Run) -> str:
 
 
 def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells_b: Sequence[tuple[str, ...]]) -> str:
-    """Return why no cells of two runs can be compared: several could be meant, or none have anything in common."""
+    """Why no cells of two runs can be compared: several could be meant, or none have anything in common."""
     benchmarks = {key[0] for key in cells_a} & {key[0] for key in cells_b}
     for run, cells in ((a, cells_a), (b, cells_b)):
         alike = [key for key in cells if key[0] in benchmarks or not benchmarks]
@@ -356,12 +356,11 @@ def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells
 
 
 def _cells_text(cells: Collection[tuple[str, ...]]) -> str:
-    """Return the cells, as (benchmark, model, K, label), as text for a message."""
     return "; ".join(f"{label} ({benchmark}, {model}, K {_k_text(k)})" for benchmark, model, k, label in sorted(cells))
 
 
 def _baseline_text(pairs: Sequence[Pair]) -> str:
-    """Return the label `a` shared by all pairs, else "the baseline"."""
+    """The label `a` shared by all pairs, else "the baseline"."""
     labels = {pair.a for pair in pairs}
     return labels.pop() if len(labels) == 1 else "the baseline"
 
@@ -371,7 +370,7 @@ def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFra
     first, second = (dict(run.prompts.get(part["cell"].iloc[0], {})) for run, part in ((a, part_a), (b, part_b)))
     for record in (first, second):
         if "text" in record:
-            # Bytes of images in a request to a service differ whenever two samplers choose other frames.
+            # Drop image bytes: they differ whenever samplers choose other frames.
             record["text"] = re.sub(r"<(image/\w+), [\d,]+ bytes, [0-9a-f]+", r"<\1", record["text"])
     if not first or not second:
         return
@@ -466,7 +465,7 @@ def _baseline_groups(
 
 
 def _cells(compared: PairedComparison, detectable: float | None, counted: str) -> Cells:
-    """Return the table cells of one comparison, by column; `counted` is the column of the number of questions."""
+    """The table cells of one comparison, by column; `counted` is the column of the number of questions."""
     no_difference = Value(text=CANNOT_BE_SHOWN if compared.spread is not None else "")
     return {
         "B − A (points)": compared,
@@ -536,7 +535,7 @@ def _pair(
     margin: float | None = None,
     unit: str = "question",
 ) -> Pair | None:
-    """Return the comparison on the questions that both have, `margin` in points; None if they share none."""
+    """The comparison on the questions that both have, `margin` in points; None if they share none."""
     first, second = paired(a, b)
     if not first.keys:
         return None
@@ -551,7 +550,7 @@ def _pair(
 
 
 def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
-    """Return the labels of two cells, each with its encoder if these differ."""
+    """The labels of two cells, each with its encoder if these differ."""
     labels = [str(part["label"].iloc[0]) for part in (a, b)]
     encoders = [str(part["encoder"].iloc[0]) for part in (a, b)]
     if encoders[0] == encoders[1]:

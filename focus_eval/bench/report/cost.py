@@ -51,16 +51,16 @@ class CostColumns:
     """The cost columns of a run, collected row by row; NaN if a row lacks the numbers."""
 
     def __init__(self) -> None:
-        self._numbers: dict[Hashable, int] = {}  # of each group, by benchmark, video and selection
+        self._numbers: dict[Hashable, int] = {}  # (benchmark, video, selection) -> group number
         self._groups: list[int] = []
         self._frames: dict[str, list[IntArray]] = {"main": [], "scan": []}
         self._distinct_frames: dict[bytes, IntArray] = {}
         self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
-        self._units = array("d")  # three numbers a row
+        self._units = array("d")  # three values per row
         self._n_pulls: list[int] = []
         # Each distinct statement of what a forward costs, once: most rows make the same one.
         self._stating: dict[float | None, Mapping[str, float]] = {}
-        # By number of the row: its multiply-adds, its use of a model, and whether it has no encoder.
+        # Row number -> multiply-adds, model usage, True if it has no encoder.
         self._asked: dict[int, tuple[Mapping[str, float], Mapping[str, float], bool]] = {}
 
     def add(self, row: SelectionRow, *, has_cost: bool = True) -> None:
@@ -111,7 +111,7 @@ class CostColumns:
         for number, (group, statement) in enumerate(zip(self._groups, self._stated[kind], strict=True)):
             if statement is not None:
                 count, share = statement
-                # A question that is alone with its video has its frames to itself; the others must say.
+                # A single question owns all frames of its video; others must state their share.
                 own_count = count if count == 0 or n_questions[group] == 1 else np.nan
                 shares[number] = own_count if share is None else share
         return shares
@@ -141,7 +141,7 @@ def charged_seconds(frame: pd.DataFrame) -> pd.Series:
 
 
 def _mean_seconds(frame: pd.DataFrame, stage: str, counts: pd.Series, by: list[str]) -> pd.Series:
-    """Return for each row the mean seconds of `stage` per count, over all rows with its device and columns `by`."""
+    """For each row the mean seconds of `stage` per count, over all rows with its device and columns `by`."""
     sums = frame[["select_device", *by]].assign(seconds=frame[f"seconds_{stage}"], count=counts)
     sums = sums.groupby(["select_device", *by])[["seconds", "count"]].transform("sum")
     seconds: pd.Series = sums["seconds"] / sums["count"].where(sums["count"] > 0)

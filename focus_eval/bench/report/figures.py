@@ -79,7 +79,7 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     undated = {"CreationDate": None} if vector.suffix == ".pdf" else {"Date": None}
     with figure_style():
         figure.savefig(vector, metadata=undated)
-        figure.set_layout_engine("none")  # it is laid out, which takes a third of drawing
+        figure.set_layout_engine("none")  # layout is done; repeating it takes a third of drawing
         figure.savefig(path.with_suffix(".png"), dpi=300)
     return [vector, path.with_suffix(".png")]
 
@@ -145,7 +145,7 @@ def add_shared_legend(figure: Figure) -> None:
     figure.legend(list(handles.values()), list(handles), frameon=False, ncols=4, loc="outside lower center")
 
 
-# More names than this would cover each other: a legend has the colours, on a page each mark its title.
+# With more names, labels would overlap: use a legend (and titles on the page).
 MOST_NAMES = 7
 
 
@@ -179,7 +179,7 @@ def log_if_wide(axes: Axes, costs: Sequence[float]) -> None:
     positive = [cost for cost in costs if cost > 0]
     if positive and max(positive) > 20 * min(positive):
         axes.set_xscale("symlog", linthresh=min(positive), linscale=0.5)
-        # A power of ten below the least cost would stand on the 0.
+        # Hide the power of ten that would overlap the 0.
         axes.xaxis.set_major_formatter(
             FuncFormatter(lambda value, _place: "" if 0 < value < min(positive) / 2 else f"{value:g}")
         )

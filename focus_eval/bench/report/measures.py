@@ -165,7 +165,7 @@ def per_question(selections: pd.DataFrame, column: str) -> float | None:
     return float(values.mean()) if len(values) and values.notna().all() else None
 
 
-# Fewer pulls than these tell a correlation of .3 from 0 too seldom for a warning.
+# Fewer pulls cannot tell a correlation of 0.3 from 0.
 MIN_PULLS_FOR_WARNING = 200
 
 
@@ -286,7 +286,6 @@ def selections_of(run: Run, part: pd.DataFrame) -> pd.DataFrame:
 
 
 def _distinct_questions(part: pd.DataFrame) -> int:
-    """Return the number of questions in `part`; several seeds of a question count once."""
     return len(part[["benchmark", "question_id"]].drop_duplicates())
 
 
@@ -309,7 +308,7 @@ def cost_tables(run: Run) -> list[Table]:
 
 
 def _per_question_table(frame: pd.DataFrame) -> Table:
-    """Return the table of mean costs per question and seed, one row per benchmark, sampler and K."""
+    """The table of mean costs per question and seed, one row per benchmark, sampler and K."""
     columns = {name: title for name, title in _PER_QUESTION.items() if name not in _SHOWN_IF_ANY or frame[name].any()}
     lines = [
         (
@@ -342,7 +341,7 @@ def forwards_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def _hours_table(frame: pd.DataFrame) -> Table:
-    """Return the table of hours by stage for one seed, one row per benchmark, sampler and K."""
+    """The table of hours by stage for one seed, one row per benchmark, sampler and K."""
     stages = [stage for stage in BLOCKING_STAGES if stage not in ("scan", "ask") or frame[f"seconds_{stage}"].any()]
     lines = []
     for keys, part in sampler_groups(frame, ["benchmark", "label", "k"]):
@@ -407,7 +406,7 @@ def group_means(part: pd.DataFrame, *, size: int) -> QuestionMeans:
 
 
 def _scores_of_groups(part: pd.DataFrame, *, size: int) -> dict[str, float]:
-    """Return the official score of each group by its video; a question that failed counts as wrong."""
+    """The official score of each group by its video; a question that failed counts as wrong."""
     # An answered question without a score has a hidden answer.
     is_hidden = part["score"].isna() & part["is_answered"].astype(bool)
     known = part["score"].fillna(0.0).astype(object).mask(is_hidden, None)

@@ -92,7 +92,7 @@ class _MethodsWriter:
         sentences += [f"Relevance: {'; '.join(encoders)}."] if encoders else []
         ks, seeds = ({str(getattr(row, name)) for row in run.variants} for name in ("k", "seed"))
         numbers = f"K = {', '.join(sorted(ks, key=int))}; seeds {', '.join(sorted(seeds, key=int))}"
-        # What coarse pulls were drawn for, "question" or "video", where matrix or cells say.
+        # Values of coarse_seed ("question" or "video") that the matrix or cells state.
         selections = [identity.get("selection", {}) for _, identity in self._cells()]
         stated = [run.provenance.get("matrix", {}), *(item for item in selections if isinstance(item, Mapping))]
         coarse_seeds = dict.fromkeys(str(item["coarse_seed"]) for item in stated if item.get("coarse_seed"))
@@ -111,11 +111,11 @@ class _MethodsWriter:
         return sentences
 
     def _paper(self, sampler: str) -> str:
-        """Return the key of a sampler's paper, "" for this project's own; the name of a sampler that is not known."""
+        """The key of a sampler's paper, "" for this project's own; the name of a sampler that is not known."""
         return str(SAMPLERS.fact(sampler, "paper", "")) if sampler in SAMPLERS else sampler
 
     def _samplers(self) -> list[str]:
-        """Return a phrase for each sampler of the run: name, citation, version and changed options."""
+        """A phrase for each sampler of the run: name, citation, version and changed options."""
         selections = [identity.get("selection", {}) for _, identity in self._cells()]
         versions = {str(selection.get("sampler", "")): selection.get("sampler_version") for selection in selections}
         texts = []
@@ -126,32 +126,31 @@ class _MethodsWriter:
         return list(dict.fromkeys(texts))
 
     def _encoder(self, row: SelectionRow) -> str:
-        """Return a phrase for the row's encoder: name, citation, revision and scan encoder."""
+        """A phrase for the row's encoder: name, citation, revision and scan encoder."""
         revision = f" ({row.encoder_revision})" if row.encoder_revision else ""
         scan = f", scan by {row.scan_encoder}" if row.scan_encoder else ""
         return f"{row.encoder}{self._cite(_encoder_family(row.encoder))}{revision}{scan}"
 
     def _model(self, model: str, identity: Mapping[str, Any]) -> str:
-        """Return a phrase for a model: name, citation and weights. Its own `frames` is not the K that it was shown."""
+        """A phrase for a model: name, citation and weights. Its own `frames` is not the K that it was shown."""
         weights = f" ({identity['weights']})" if identity.get("weights") else ""
         return f"{model}{self._cite(str(identity.get('model', model)))}{weights}"
 
     def _cells(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """Return model and identity of each cell."""
+        """Model and identity of each cell."""
         return [(model, self.run.made_with.get(cell, {})) for *_, cell, model in self.run.cells]
 
     def _cite(self, key: str) -> str:
-        """Return the citation of `key` for pandoc, " [@key]"; "" without a reference on file."""
+        """The citation of `key` for pandoc, " [@key]"; "" without a reference on file."""
         return f" [@{key}]" if key in self.references else ""
 
 
 def _encoder_family(encoder: str) -> str:
-    """Return an encoder's name without options and size, the key of its paper."""
+    """An encoder's name without options and size, the key of its paper."""
     return encoder.partition(":")[0].partition("_size")[0]
 
 
 def _bibtex(key: str, reference: Mapping[str, Any]) -> str:
-    """Return a paper as a BibTeX entry."""
     fields = {"title": f"{{{reference['title']}}}", "author": reference["author"], "year": str(reference["year"])}
     fields |= {"booktitle": reference["venue"]} if "venue" in reference else {}
     fields |= {"eprint": reference["arxiv"], "archivePrefix": "arXiv"} if "arxiv" in reference else {}
@@ -159,5 +158,4 @@ def _bibtex(key: str, reference: Mapping[str, Any]) -> str:
 
 
 def _entry(kind: str, key: str, fields: Mapping[str, str]) -> str:
-    """Return the text of a BibTeX entry."""
     return "\n".join([f"@{kind}{{{key},", *(f"  {name} = {{{value}}}," for name, value in fields.items()), "}"])

@@ -19,7 +19,7 @@ POWER, TEST_LEVEL = 0.8, 0.05
 # within 3 points (scripts/checks/statistics_coverage.py).
 MANY_VIDEOS, MANY_DIFFERING = 100, 40
 RUNS, SEED = 400, 20260101
-# Of the search for the difference that the power belongs to, in normal quantiles: .05 is 1.4 points of power.
+# Search for the detectable difference: most steps, and tolerance in normal quantiles (.05 is 1.4 points of power).
 MOST_STEPS, CLOSE_ENOUGH = 6, 0.05
 # Differences that a reader asks about: published gains are mostly 1 to 3 points.
 TARGET_POINTS = (2.0, 1.0)
@@ -49,8 +49,7 @@ class Discordance:
             )
 
 
-# What is assumed of a benchmark without public logs: the correlations that such benchmarks have, from none to that of
-# many questions made from one template about a video.
+# Assumptions for a benchmark without public logs; correlation from none to that of many templated questions per video.
 ASSUMED_SHARE, ASSUMED_CORRELATIONS = 0.21, (0.0, 0.3)
 
 
@@ -125,7 +124,7 @@ class Spread:
             tests: number of tests of the table; Holm gives the smallest p of them the level .05 / `tests`.
         """
         shares = np.asarray(np.bincount(self.clusters, weights=self.weights), dtype=np.float64)
-        largest = self.share / self.size  # every question that differs, differs in one direction
+        largest = self.share / self.size  # all differing questions differ in one direction
         reach = power_reach(shares.size, tests)
         start, n_differing = reach * self.error, self.share / self.size**2 * self.clusters.size
         has_many = effective_number(shares) >= MANY_VIDEOS and n_differing >= MANY_DIFFERING
@@ -245,7 +244,7 @@ def videos_needed(detectable: float, videos: int, difference: float, *, tests: i
     low, high = 2, 2
     while not shows(high):
         low, high = high, 2 * high
-    while low < high:  # the least number that shows it
+    while low < high:  # binary search for the least number
         middle = (low + high) // 2
         low, high = (low, middle) if shows(middle) else (middle + 1, high)
     return high

@@ -213,7 +213,7 @@ def covered_share(intervals: ArrayLike, times: Times, seconds: float) -> float:
     lengths = stops - starts
     points = np.abs(starts[:, None] - frames).min(axis=1) <= seconds
     covered = np.where(lengths > 0, np.maximum(inside, 0).sum(axis=1), points)
-    # What many windows cover together may come to more than the whole by a rounding.
+    # Rounding may push the sum slightly above 1.
     return min(1.0, float(covered.sum() / np.where(lengths > 0, lengths, 1.0).sum()))
 
 
@@ -395,7 +395,7 @@ def scene_score(scenes: Scenes, times: Times) -> SceneScore:
     per_scene = inside.sum(axis=1)
     n_inside = int(inside.any(axis=0).sum())
     lengths = np.array([sum(stop - start for start, stop in scene) for scene in scenes])
-    if not lengths.any():  # moments: none is longer than another
+    if not lengths.any():  # moments have no length
         lengths = np.ones_like(lengths)
     rate = n_inside / len(times)
     product = rate * _balanced_recall(per_scene, lengths, n_inside) * _balanced_similarity(per_scene, lengths)
@@ -415,7 +415,7 @@ def _balanced_recall(per_scene: np.ndarray, lengths: FloatArray, n_inside: int) 
 
 
 def _balanced_similarity(per_scene: np.ndarray, lengths: FloatArray) -> float:
-    """Return the largest cosine between frames per scene and lengths ** p, for p from 0 to 1 in steps of 0.1."""
+    """The largest cosine between frames per scene and lengths ** p, for p from 0 to 1 in steps of 0.1."""
     if not per_scene.any():
         return 0.0
     powers = lengths[None, :] ** np.linspace(0.0, 1.0, 11)[:, None]
@@ -455,7 +455,7 @@ def read_scenes(path: Path) -> dict[str, list[list[Interval]]]:
 
 
 def _read_csv(path: Path) -> dict[str, list[list[Interval]]]:
-    """Return the scenes by question id from KFS-Bench's CSV; raise InvalidInput for a missing column or a bad line."""
+    """The scenes by question id from KFS-Bench's CSV; raises InvalidInput for a missing column or a bad line."""
     reader = csv.DictReader(io.StringIO(read_text(path)))
     missing = [name for name in ("id", "scene_id", "start", "end") if name not in (reader.fieldnames or ())]
     if missing:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 RECALL = recall_column(NEAR_SECONDS)
 WITHIN_NEAR = f"within {NEAR_SECONDS:g} s"
 GROUP_KEYS = ["benchmark", "k"]
-# Costs no further apart than this share count as equal.
+# Costs within this share count as equal.
 EQUAL = 0.02
 
 
@@ -53,7 +53,7 @@ def lab_frame(run: Run, *, only: Collection[str] | None = None) -> pd.DataFrame:
 
 
 def _lab_name(row: SelectionRow) -> str:
-    """Return the label of a selection: sampler, scan encoder, changed options and a mark of its role."""
+    """The label of a selection: sampler, scan encoder, changed options and a mark of its role."""
     short = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in row.changed_options.items()}
     scan = [f"({row.scan_encoder})"] if row.scan_encoder else []
     return " ".join([row.sampler, *scan, *(f"{name}={value}" for name, value in short.items())]) + role_mark(row)
@@ -84,7 +84,7 @@ def recall_by_k(frame: pd.DataFrame) -> Table:
 
 
 def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
-    """Return the demo's first table: accuracy, recall and cost of every sampler at one K, against `baseline`."""
+    """The demo's first table: accuracy, recall and cost of every sampler at one K, against `baseline`."""
     part, answers = frame[frame["k"] == k], run.answer_frame
     failed = _failed_note(part, answers[answers["k"] == k])
     answers = answers[(answers["k"] == k) & answers["error"].isna()]
@@ -135,7 +135,7 @@ def _lead_table(run: Run, frame: pd.DataFrame, k: int, baseline: str) -> Table:
 
 
 def _failed_note(part: pd.DataFrame, answers: pd.DataFrame | None = None) -> list[str]:
-    """Return a note with the numbers of failed selections and answers, as a list of one; [] if none failed."""
+    """A note with the numbers of failed selections and answers, as a list of one; [] if none failed."""
     frames = {"selections": part, **({} if answers is None else {"answers": answers})}
     failures = {kind: int(frame["error"].notna().sum()) for kind, frame in frames.items()}
     text = ", ".join(f"{n} of {len(frames[kind])} {kind}" for kind, n in failures.items() if n)
@@ -143,7 +143,7 @@ def _failed_note(part: pd.DataFrame, answers: pd.DataFrame | None = None) -> lis
 
 
 def _effect_note(part: pd.DataFrame, answers: pd.DataFrame) -> list[str]:
-    """Return a note on `evidence_effect`, as a list of one; [] if there is none."""
+    """A note on `evidence_effect`, as a list of one; [] if there is none."""
     effect = evidence_effect(part, answers)
     if effect is None:
         return []
@@ -226,7 +226,7 @@ def differences_by_length(frame: pd.DataFrame, baseline: str) -> Table:
 
 
 def _compared(a: QuestionMeans, b: QuestionMeans) -> statistics.PairedComparison:
-    """Return the paired comparison of two series over the same questions: `b` minus `a`."""
+    """The paired comparison of two series over the same questions: `b` minus `a`."""
     return statistics.compare_paired(a.values, b.values, a.videos)
 
 
@@ -236,7 +236,7 @@ def cost_values(part: pd.DataFrame) -> dict[str, Value]:
 
 
 def _equal_costs(part: pd.DataFrame, base: str, labels: Sequence[str]) -> list[str]:
-    """Return a note, as a list of one, on the samplers that cost about as much as `base`, by each of `COSTS`."""
+    """A note, as a list of one, on the samplers that cost about as much as `base`, by each of `COSTS`."""
     parts = []
     for title, count in COSTS.items():
         costs = {label: count(part[part["label"] == label]) or 0.0 for label in labels}

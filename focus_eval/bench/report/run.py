@@ -41,7 +41,7 @@ from focus_eval.keyframes.rows.records import (
 )
 
 _ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
-_LAST = ("oracle",)  # the ceiling, below all that it bounds
+_LAST = ("oracle",)  # the ceiling is listed last
 _ROWS_AT_ONCE = 1024
 _MAX_REVISION_TEXT = 20  # characters of a part of a revision that a label shows
 _UNKNOWN = float("nan")
@@ -56,7 +56,7 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
     """
     variants: dict[str, SelectionRow] = {}
     for row in rows:
-        if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
+        if row.sampler or row.selection_id not in variants:  # failed rows may lack the sampler
             variants[row.selection_id] = row
     by_sampler: dict[str, list[SelectionRow]] = {}
     for row in variants.values():
@@ -77,7 +77,7 @@ def labels_of(rows: Iterable[SelectionRow]) -> dict[str, str]:
 
 
 def _encoder_texts(rows: Sequence[SelectionRow]) -> dict[str, str]:
-    """Return an encoder's name by selection id, followed by what tells its revision from others: "offline, 96 px"."""
+    """An encoder's name by selection id, followed by what tells its revision from others: "offline, 96 px"."""
     revisions: dict[str, list[set[str]]] = {}
     for row in rows:
         revisions.setdefault(row.encoder, []).append({*row.encoder_revision.split(", ")})
@@ -85,7 +85,7 @@ def _encoder_texts(rows: Sequence[SelectionRow]) -> dict[str, str]:
     for row in rows:
         common = set.intersection(*revisions[row.encoder])
         own = [part for part in row.encoder_revision.split(", ") if part and part not in common]
-        # A commit of 40 digits tells a reader nothing: such labels end in the start of the selection's id.
+        # A 40-digit commit is no readable label: use the start of the selection id.
         texts[row.selection_id] = ", ".join([row.encoder, *(part for part in own if len(part) <= _MAX_REVISION_TEXT)])
     return texts
 
@@ -96,9 +96,9 @@ def series_text(row: SelectionRow, *, hidden: Iterable[str] = ()) -> str:
 
 
 def _with_options(row: SelectionRow, differing: Iterable[str], hidden: Iterable[str] = ()) -> str:
-    """Return the sampler's name with its options that are not default or in `differing`, less those in `hidden`."""
+    """The sampler's name with its options that are not default or in `differing`, less those in `hidden`."""
     options = {**row.options, **row.changed_options}
-    # An option that is none is left out beside one that has a value: "even_cover" and "even_cover budget_of=focus".
+    # Omit an option that is None where another variant sets it: "even_cover" and "even_cover budget_of=focus".
     option_names = [name for name in options if name in row.changed_options or name in set(differing)]
     visible_names = [name for name in option_names if options[name] is not None]
     return " ".join([row.sampler, *(f"{name}={options[name]}" for name in visible_names if name not in hidden)])
@@ -219,12 +219,12 @@ class RunRows(Collection[RowT]):
         return renamed
 
     def _renamed(self, row: RowT) -> RowT:
-        """Return the row under its shared question id, if it has one."""
+        """The row under its shared question id, if it has one."""
         shared_id = self._shared_ids.get(row.key) if self._shared_ids else None
         return row if shared_id is None else replace(row, question_id=shared_id)
 
     def _is_asked(self, key: Key) -> bool:
-        """Return True if the key's question is one of `question_ids`, or its benchmark is no key of it."""
+        """True if the key's question is one of `question_ids`, or its benchmark is no key of it."""
         return key[0] not in self._asked or key[1] in self._asked[key[0]]
 
 
@@ -250,7 +250,7 @@ def rows_in_order(rows: Collection[RowT], keys: Sequence[Key]) -> Iterator[tuple
 
 # Options that say the same thing in FOCUS's public code and in ours.
 _ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_sec")
-# Options that a table has a column for do not stand beside the sampler's name too; by the column's key.
+# Column key -> options that it shows, which are then left out of the sampler's label.
 _SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_seconds": _CLIP_SECONDS}
 
 
@@ -273,7 +273,7 @@ def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) ->
 
 
 def _extended(column: array[Any] | list[Any] | None, values: list[Any]) -> array[Any] | list[Any]:
-    """Return `column` with `values` appended: an array while all are floats, or all 64-bit integers, else a list."""
+    """`column` with `values` appended: an array while all are floats, or all 64-bit integers, else a list."""
     kinds = {type(value) for value in values}
     code = _ARRAY_CODES.get(kinds.pop(), "") if len(kinds) == 1 else ""
     if column is None:
@@ -283,7 +283,7 @@ def _extended(column: array[Any] | list[Any] | None, values: list[Any]) -> array
     n_before = len(column)
     try:
         column.extend(values)
-    except OverflowError:  # an integer of more than 64 bits, behind those that were taken
+    except OverflowError:  # an integer above 64 bits
         column = [*column[:n_before], *values]
     return column
 
@@ -299,7 +299,7 @@ _MEASURE_COLUMNS = (
 
 
 def _selection_line(row: SelectionRow) -> dict[str, Any]:
-    """Return the line of a selection row in `Run.selection_frame`: settings, costs, and measures of evidence."""
+    """The line of a selection row in `Run.selection_frame`: settings, costs, and measures of evidence."""
     length, intervals = row.duration_seconds, row.evidence_intervals
     evidence = [interval[:2] for interval in intervals] if intervals else row.evidence_seconds
     times = row.times_seconds if row.error is None and evidence else None
@@ -320,7 +320,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
         "video": row.video,
         "bucket": row.bucket,
         "selection_id": row.selection_id,
-        "label": "",  # known once all variants are
+        "label": "",  # set once all variants are known
         "sampler": row.sampler,
         **{f"sampler_text {column}": series_text(row, hidden=hidden) for column, hidden in _SHOWN_IN.items()},
         "encoder": row.encoder,
@@ -361,7 +361,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
 
 
 def _answer_line(row: AnswerRow) -> dict[str, Any]:
-    """Return the line of an answer row in `Run.answer_frame`, without the columns of its selection."""
+    """The line of an answer row in `Run.answer_frame`, without the columns of its selection."""
     return {
         "benchmark": row.benchmark,
         "question_id": row.question_id,
@@ -392,19 +392,19 @@ def _answer_line(row: AnswerRow) -> dict[str, Any]:
 
 
 def _frames_number(frames: Sequence[int]) -> float:
-    """Return a number that equal frames share in any order; NaN for no frames. A run's frames would fill the memory."""
+    """A number that equal frames share in any order; NaN for no frames. A run's frames would fill the memory."""
     return float(hash(tuple(sorted(frames))) & ((1 << 52) - 1)) if frames else float("nan")
 
 
 def _has_cost(row: SelectionRow) -> bool:
-    """Return True if the row states the cost of choosing; frames alone, or unknown ones, do not."""
+    """True if the row states the cost of choosing; frames alone, or unknown ones, do not."""
     came_as_a_file = row.facts.get("published") or row.facts.get("replayed_from")
     has_unknown_frames = row.keyframes is None and row.error is None
     return row.n_scored > 0 or not (came_as_a_file or has_unknown_frames)
 
 
 def _option(row: SelectionRow, names: Iterable[str]) -> Any:
-    """Return the value of the first of `names` that is an option of the row; None if none is."""
+    """The value of the first of `names` that is an option of the row; None if none is."""
     return next((row.options[name] for name in names if name in row.options), None)
 
 
@@ -623,7 +623,7 @@ class Run:
 
         def line(row: SelectionRow) -> dict[str, Any]:
             """Return the line of a row; also note its variant and its cost."""
-            if row.sampler or row.selection_id not in variants:  # a failed row may not say who was to choose
+            if row.sampler or row.selection_id not in variants:  # failed rows may lack the sampler
                 variants[row.selection_id] = row
             costs.add(row, has_cost=_has_cost(row))
             return _selection_line(row)
@@ -683,7 +683,7 @@ def joined_run(runs: Sequence[Run], name: str = "") -> Run:
 
 
 def _checked_folder(folder: str | Path) -> Path:
-    """Return the folder of a run, unpacked if need be; refuse one that does not exist or has broken links."""
+    """The folder of a run, unpacked if need be; refuses one that does not exist or has broken links."""
     path = run_folder(usable_path(folder, "a run"))
     if not path.is_dir():
         raise InvalidInput(f"{path}: no such folder; a run is a folder with selections/ and answers/")
@@ -692,13 +692,13 @@ def _checked_folder(folder: str | Path) -> Path:
 
 
 def _stored_run(path: Path) -> Run:
-    """Return the run in the folder `path`, with the question ids that its rows have on disk."""
+    """The run in the folder `path`, with the question ids that its rows have on disk."""
     file, plugin_file = path / "run.json", path / "cell.json"
     provenance: dict[str, Any] = {}
     if file.exists():
         provenance = read_sealed_json(file)
     elif plugin_file.is_file():
-        # The plugin's description of a cell tells of its first start.
+        # The plugin's cell description dates from its first start.
         document = read_sealed_json(plugin_file)
         start = {name: document[name] for name in ("time", "git", "device", "versions") if document.get(name)}
         provenance = {"starts": [start]} if start else {}
@@ -714,7 +714,7 @@ def _stored_run(path: Path) -> Run:
     name = str(provenance.get("name") or path.resolve().name)
     for description in (path / "spec.json", *sorted((path / "selections").glob("*/spec.json"))):
         if description.is_file():
-            read_sealed_json(description)  # nothing of it is shown, but a folder with damage is named
+            read_sealed_json(description)  # validate only: damage in the folder is reported
     identities, logs = _cell_documents(path)
     cells = [path, *sorted((path / "answers").glob("*"))]
     prompts = {_cell_name(cell): read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
@@ -722,14 +722,14 @@ def _stored_run(path: Path) -> Run:
 
 
 def _unknown_selection(row: AnswerRow) -> SelectionRow:
-    """Return the selection behind an answer for which a model's wrapper sampled by itself: its frames are unknown."""
+    """The selection behind an answer for which a model's wrapper sampled by itself: its frames are unknown."""
     origin = Origin(selection_id=row.selection_id, sampler=row.selection_id, k=row.frames_asked)
     where = {"benchmark": row.benchmark, "video": row.video, "bucket": row.bucket}
     return stated_row(row.question_id, origin, **where, keyframes=None, times_seconds=None)
 
 
 def _with_shared_ids(run: Run) -> Run:
-    """Return `run` with question ids changed so that imported logs share an id exactly for the same question."""
+    """`run` with question ids changed so that imported logs share an id exactly for the same question."""
     if len(run.logs) < 2 or not any(map(has_row_id, _without_pulls(run.selections))):
         return run
     changed = changed_ids(run.selections, run.answers)
@@ -744,12 +744,12 @@ def _with_shared_ids(run: Run) -> Run:
 
 
 def _without_pulls(rows: Collection[SelectionRow]) -> Iterable[SelectionRow]:
-    """Return `rows` without relevance of pulls and clips if they are read from files; others unchanged."""
+    """`rows` without relevance of pulls and clips if they are read from files; others unchanged."""
     return rows.without("pulled_relevance", "clips") if isinstance(rows, RunRows) else rows
 
 
 def _renamed(rows: Collection[RowT], shared_ids: Mapping[Key, str]) -> Collection[RowT]:
-    """Return `rows` with the question ids in `shared_ids`, by row key."""
+    """`rows` with the question ids in `shared_ids`, by row key."""
     if isinstance(rows, RunRows):
         return rows.with_shared_ids(shared_ids)
     return [replace(row, question_id=shared_ids[row.key]) if row.key in shared_ids else row for row in rows]
@@ -794,14 +794,14 @@ def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, Any]], dict[st
 
 
 def _cell_name(folder: Path) -> str:
-    """Return the name of the cell in `folder` as its description states it, else that of the folder."""
+    """The name of the cell in `folder` as its description states it, else that of the folder."""
     file = folder / "cell.json"
     stated = read_sealed_json(file).get("name") if file.is_file() else ""
     return str(stated or folder.resolve().name)
 
 
 def _parts(folder: Path) -> list[Path]:
-    """Return `folder` and the folders in it, which may each hold rows; empty if it does not exist."""
+    """`folder` and the folders in it, which may each hold rows; empty if it does not exist."""
     if not folder.is_dir():
         return []
     return [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]

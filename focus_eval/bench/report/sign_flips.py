@@ -7,18 +7,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from focus_eval.core.types import FloatArray
 
-# Up to this many videos with a difference every assignment of signs is counted; 2**14 are 16,384.
+# Exact test up to this many differing videos: 2**14 = 16,384 sign assignments.
 EXACT_UP_TO_VIDEOS = 14
 DRAWS = 20_000
 # Draws for an interval, whose ends are printed with one decimal.
 INTERVAL_DRAWS = 4_000
 SEED = 20260101
-# No interval rests on fewer videos. Where fewer videos differ, a difference has the interval of their number.
+# No interval from fewer videos. A difference with fewer differing videos uses their exact interval.
 MIN_VIDEOS = 5
-# Weight of an added video in videos of average size.
+# Weight of the pseudo-video, in average videos.
 ADDED_VIDEO_WEIGHT = 0.5
 _VIDEOS_AT_ONCE = 64
-_RUNS_AT_ONCE = 32  # their statistics stay in the processor's cache: of 400 at once they take three times as long
+_RUNS_AT_ONCE = 32  # blocks fit the processor's cache; 400 at once take three times as long
 _HALVINGS = 16
 # Draws of a simulated test, and how many of them a p at its level has as far from 0.
 _FINDING_DRAWS, _DRAWS_BEYOND = 400, 10
@@ -101,7 +101,7 @@ class SignFlips:
         return self._end(value, -1.0, 1 - level), self._end(value, 1.0, 1 - level)
 
     def _end(self, inside: float, outside: float, alpha: float) -> float:
-        """Return the end of the interval between a mean inside it and one outside, found by bisection."""
+        """The end of the interval between a mean inside it and one outside, found by bisection."""
         if self.p_value(outside) > alpha:
             return outside
         for _ in range(_HALVINGS):
@@ -132,7 +132,7 @@ def with_half_videos(sums: FloatArray, shares: FloatArray) -> tuple[FloatArray, 
     """
     largest = np.abs(sums).max(axis=-1, keepdims=True)
     if has_few_effective_videos(shares):
-        # What a small video shows could as well have happened to a large one.
+        # A small video's deviation could have occurred in a large one.
         largest = np.maximum(largest, np.abs(sums / shares).max(axis=-1, keepdims=True) / effective_number(shares))
     imagined = ADDED_VIDEO_WEIGHT * largest
     share = ADDED_VIDEO_WEIGHT / shares.size
@@ -174,11 +174,11 @@ def rejections(sums: FloatArray, weights: FloatArray, *, level: float, draws: in
         total, crossed, cubes, doubled = (
             part @ signs for part in (parts, parts * weights, parts**3, parts * weights**2)
         )
-        with np.errstate(invalid="ignore"):  # 0 over 0 if no video differs: not rejected
+        with np.errstate(invalid="ignore"):  # 0/0 if no video differs: not rejected
             distance = np.abs(_corrected(total, crossed, cubes, doubled, parts=parts, shares=weights))
         is_as_far = distance >= distance[:, :1] - 1e-9 * (1 + distance[:, :1])
         p_values[at : at + _RUNS_AT_ONCE] = is_as_far.mean(axis=1)
-    # Random assignments to so few videos could seem rarer than all of them are.
+    # With few videos, sampling could understate p below that of all assignments.
     n_differing = np.count_nonzero(np.abs(sums) > 1e-12, axis=1)
     return np.asarray((p_values <= level) & (2.0 ** (1 - n_differing) <= level))
 
@@ -213,7 +213,7 @@ def _corrected(
 
 
 def _share_as_far(statistics: FloatArray) -> float:
-    """Return the share of `statistics` that are at least as large as the first, up to rounding errors."""
+    """The share of `statistics` that are at least as large as the first, up to rounding errors."""
     return float((statistics >= statistics[0] - 1e-9 * (1 + abs(statistics[0]))).mean())
 
 
@@ -229,14 +229,14 @@ def _all_flips(columns: FloatArray) -> FloatArray:
 
 
 def _random_flips(columns: FloatArray, draws: int, seed: int) -> FloatArray:
-    """Return each column's total under `draws` random assignments of signs to the lines, `(draws, n_columns)`."""
+    """Each column's total under `draws` random assignments of signs to the lines, `(draws, n_columns)`."""
     rng = np.random.default_rng(seed)
     totals = np.zeros((draws, columns.shape[1]))
     for at in range(0, len(columns), _VIDEOS_AT_ONCE):
         lines = columns[at : at + _VIDEOS_AT_ONCE]
         octets = rng.integers(0, 256, (draws, -(-len(lines) // 8)), dtype=np.uint8)
         for place, octet in enumerate(octets.T):
-            # The signs of eight lines are a number: one look-up in all their totals. The first line is its highest bit.
+            # Eight signs form a byte: look its total up in a table. The first line is the highest bit.
             eight = np.zeros((8, columns.shape[1]))
             eight[: len(lines) - 8 * place] = lines[8 * place : 8 * place + 8]
             totals += _all_flips(eight[::-1]).take(octet, axis=0)

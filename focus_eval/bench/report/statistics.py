@@ -237,7 +237,7 @@ def standard_error(differences: ArrayLike, videos: Sequence[object], *, strata: 
 
 
 def _checked(scores: ArrayLike, videos: Sequence[object], *, low: float) -> FloatArray:
-    """Return `scores` as an array; refuse none, another number than videos, or a score outside [low, 1]."""
+    """`scores` as an array; refuses none, another number than videos, or a score outside [low, 1]."""
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or values.size == 0 or values.size != len(videos):
         raise InvalidInput(f"an estimate needs scores and as many videos, got {values.shape} and {len(videos)}")
@@ -247,7 +247,7 @@ def _checked(scores: ArrayLike, videos: Sequence[object], *, low: float) -> Floa
 
 
 def _clusters(videos: Sequence[object]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Return the number of each question's video, from 0 on in the order of their names, shape `(n,)`."""
+    """The number of each question's video, from 0 on in the order of their names, shape `(n,)`."""
     return np.unique([str(video) for video in videos], return_inverse=True)[1]
 
 
@@ -274,13 +274,13 @@ class _VideoParts:
 def _by_video(
     values: FloatArray, videos: Sequence[object], weights: FloatArray, strata: Sequence[str] | None
 ) -> _VideoParts:
-    """Return each video's contribution to the weighted mean of `values`, within task types if `strata` are given."""
+    """Each video's contribution to the weighted mean of `values`, within task types if `strata` are given."""
     clusters = _clusters(videos)
     kinds = np.unique(np.asarray(strata if strata is not None else [""] * values.size), return_inverse=True)[1]
     stratum = _joined(kinds, clusters)
     total = np.bincount(stratum, weights=weights)
     stratum_means = np.bincount(stratum, weights=weights * values) / total
-    # A cell: the questions of one task type about one video.
+    # A cell is one (task type, video).
     cells, cell = np.unique(clusters * total.size + stratum, return_inverse=True)
     of_video, of_stratum = np.divmod(cells, total.size)
     share = np.bincount(cell, weights=weights) / total[of_stratum]
@@ -312,27 +312,25 @@ def _joined(stratum: IntArray, clusters: IntArray) -> IntArray:
 def _parts_of_difference(
     values: FloatArray, videos: Sequence[object], strata: Sequence[str] | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return each video's part of the mean, and its share of the questions' weight, shape `(n_videos,)` each."""
+    """Each video's part of the mean, and its share of the questions' weight, shape `(n_videos,)` each."""
     return video_sums(values, videos, strata=strata), video_sums(np.ones(values.size), videos, strata=strata)
 
 
 def _n_differing(sums: FloatArray) -> int:
-    """Return the number of videos whose sum is not 0."""
     return sum(_gained_and_lost(sums))
 
 
 def _gained_and_lost(sums: FloatArray) -> tuple[int, int]:
-    """Return the number of videos with a positive sum, and of those with a negative one."""
     return int((sums > 1e-12).sum()), int((sums < -1e-12).sum())
 
 
 def _flips(sums: FloatArray, shares: FloatArray) -> SignFlips:
-    """Return the sign-flip test with the two added half videos of `difference_estimate`."""
+    """The sign-flip test with the two added half videos of `difference_estimate`."""
     return SignFlips(*with_half_videos(sums, shares), draws=INTERVAL_DRAWS)
 
 
 def _wilson_ends(share: float, n: int) -> tuple[float, float]:
-    """Return the ends of Wilson's 95 % interval of a share of `n` trials."""
+    """The ends of Wilson's 95 % interval of a share of `n` trials."""
     from scipy.special import ndtri
 
     reach = float(ndtri((1 + LEVEL) / 2))
@@ -342,7 +340,7 @@ def _wilson_ends(share: float, n: int) -> tuple[float, float]:
 
 
 def _logit_ends(value: float, error: float, freedom: float) -> tuple[float, float]:
-    """Return the ends of the 95 % t interval of a mean `value` with standard error `error`, on the logit scale."""
+    """The ends of the 95 % t interval of a mean `value` with standard error `error`, on the logit scale."""
     from scipy.special import expit, logit, stdtrit
 
     reach = stdtrit(freedom, (1 + LEVEL) / 2) * error / (value * (1 - value))
@@ -350,7 +348,7 @@ def _logit_ends(value: float, error: float, freedom: float) -> tuple[float, floa
 
 
 def _shrunk_ends(value: float, parts: _VideoParts) -> tuple[float, float]:
-    """Return `_logit_ends` with half a video of mean 0.5 added, widened to hold `value`."""
+    """`_logit_ends` with half a video of mean 0.5 added, widened to hold `value`."""
     n_videos = parts.residuals.size
     imagined_share = ADDED_VIDEO_WEIGHT / effective_number(parts.shares)
     centre = (value + 0.5 * imagined_share) / (1 + imagined_share)
@@ -447,7 +445,7 @@ def detectable_difference(
 
 
 def _spread(values: FloatArray, videos: Sequence[object], strata: Sequence[str] | None) -> Spread | None:
-    """Return the spread of differences; None if all are equal."""
+    """The spread of differences; None if all are equal."""
     weights = stratum_weights(strata if strata is not None else [""] * values.size)
     error = standard_error(values, videos, strata=strata)
     if error <= 0:

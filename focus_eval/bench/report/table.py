@@ -299,7 +299,7 @@ def narrowed(table: Table) -> Table:
 
 
 def _note_for_few_videos(table: Table) -> Table:
-    """Return `table` with a note instead of "[too few videos]" in every cell of a column without any interval."""
+    """`table` with a note instead of "[too few videos]" in every cell of a column without any interval."""
     cells = [
         [cell for cell in column if isinstance(cell, Value)]
         for column in zip(*(row.figures for row in table.rows), strict=True)
@@ -492,7 +492,7 @@ class _TerminalColumn:
 
 
 def _figure_columns(table: Table, text_of: Callable[[Value | str], str]) -> list[_TerminalColumn]:
-    """Return the figure columns with the texts that `text_of` makes of cells; a column without any text is left out."""
+    """The figure columns with the texts that `text_of` makes of cells; a column without any text is left out."""
     candidates = [
         _TerminalColumn(title, [text_of(row.figures[at]) for row in table.rows])
         for at, title in enumerate(table.columns)
@@ -501,7 +501,7 @@ def _figure_columns(table: Table, text_of: Callable[[Value | str], str]) -> list
 
 
 def _terminal_text(cell: Value | str) -> str:
-    """Return a cell's text: measured value and interval, and below it the published one and the difference."""
+    """A cell's text: measured value and interval, and below it the published one and the difference."""
     if isinstance(cell, str):
         return cell
     published = "" if cell.published is None else f"\npaper {cell.published_text} {cell.difference_text}".rstrip()
@@ -509,20 +509,19 @@ def _terminal_text(cell: Value | str) -> str:
 
 
 def _without_interval(cell: Value | str) -> str:
-    """Return a cell's text as `_terminal_text`, without interval."""
     if isinstance(cell, Value):
         cell = replace(cell, shows_interval=False)
     return _terminal_text(cell)
 
 
 def _interval_text(cell: Value | str) -> str:
-    """Return e.g. "[60.4, 65.8]"; empty for a cell without an interval."""
+    """E.g. "[60.4, 65.8]"; empty for a cell without an interval."""
     match = re.search(r"\[[^\]]*\]", "" if isinstance(cell, str) else cell.ours_text)
     return match[0] if match else ""
 
 
 def _counts_in_terminal(table: Table) -> tuple[list[_TerminalColumn], tuple[str, ...]]:
-    """Return the columns of counts that are not 0 in every row, and the notes with one that names the others."""
+    """The columns of counts that are not 0 in every row, and the notes with one that names the others."""
     if not table.has_counts:
         return [], table.notes
     count_columns = [
@@ -535,7 +534,7 @@ def _counts_in_terminal(table: Table) -> tuple[list[_TerminalColumn], tuple[str,
 
 
 def _side_by_side(columns: list[_TerminalColumn], room: int) -> list[list[_TerminalColumn]]:
-    """Return `columns` in groups that fit `room` characters, at least one column each."""
+    """`columns` in groups that fit `room` characters, at least one column each."""
     groups: list[list[_TerminalColumn]] = []
     for column in columns:
         if not groups or _taken([*groups[-1], column]) > room:
@@ -545,7 +544,7 @@ def _side_by_side(columns: list[_TerminalColumn], room: int) -> list[list[_Termi
 
 
 def _taken(columns: Sequence[_TerminalColumn]) -> int:
-    """Return the width in characters of columns side by side, with 3 blanks for each."""
+    """The width in characters of columns side by side, with 3 blanks for each."""
     return sum(column.width + 3 for column in columns)
 
 
@@ -557,7 +556,7 @@ def _rich_table(
     *,
     above: str = "",
 ) -> RichTable:
-    """Return a table for the terminal of these columns, with the line `above` it and the notes as its caption."""
+    """A table for the terminal of these columns, with the line `above` it and the notes as its caption."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -579,13 +578,13 @@ def _rich_table(
 
 
 def _markdown_text(text: str) -> str:
-    """Return `text` with Markdown's special characters escaped and line breaks as blanks."""
+    """`text` with Markdown's special characters escaped and line breaks as blanks."""
     escaped = "".join(f"\\{letter}" if letter in r"\`*_[]<>|" else letter for letter in text)
     return escaped.replace("\n", " ")
 
 
 def _markdown_cell(figure: Value | str) -> str:
-    """Return a cell as text: a value with its published counterpart and their difference in brackets."""
+    """A cell as text: a value with its published counterpart and their difference in brackets."""
     if isinstance(figure, str):
         return _markdown_text(figure)
     if figure.published is None:
@@ -596,12 +595,11 @@ def _markdown_cell(figure: Value | str) -> str:
 
 
 def _published(figure: Value | str) -> bool:
-    """Return True if the figure is a value with a published counterpart."""
     return isinstance(figure, Value) and figure.published is not None
 
 
 def _latex_cell(figure: Value | str, parts: tuple[str, ...]) -> list[str]:
-    """Return a text for each of `parts`: measured value, published value, difference."""
+    """A text for each of `parts`: measured value, published value, difference."""
     texts = [figure] if isinstance(figure, str) else [figure.ours_text, figure.published_text, figure.difference_text]
     return [*texts, "", ""][: len(parts)]
 
@@ -610,7 +608,7 @@ _CSV_PARTS = ("", " low", " high", " published", " difference", " spread over se
 
 
 def _csv_cell(figure: Value | str) -> list[object]:
-    """Return the text alone, or a value for each of `_CSV_PARTS`."""
+    """The text alone, or a value for each of `_CSV_PARTS`."""
     if isinstance(figure, str):
         return [figure]
     number_or_text = figure.text if figure.ours is None and figure.text else figure.ours  # "not scored here"
@@ -619,7 +617,7 @@ def _csv_cell(figure: Value | str) -> list[object]:
 
 
 def _csv_counts(row: TableRow) -> list[object]:
-    """Return a row's counts as CSV cells; empty cells for a published line."""
+    """A row's counts as CSV cells; empty cells for a published line."""
     if row.counts is None:
         return [""] * (len(COUNT_TITLES) + 1)
     count = row.counts
@@ -632,7 +630,7 @@ def spreadsheet_cell(text: str) -> str:
 
 
 def _is_number(text: str) -> bool:
-    """Return True if Python reads `text` as a number."""
+    """True if Python reads `text` as a number."""
     try:
         float(text)
     except ValueError:

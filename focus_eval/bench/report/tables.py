@@ -57,14 +57,14 @@ def published_sampler(sampler: str) -> str:
     return PUBLISHED_AS.get(sampler, sampler)
 
 
-# The tables about one model; the others name theirs in every line.
+# Model of the tables that do not name one.
 _ONE_MODEL = "llava_video_7b"
 _OF_ONE_MODEL = ("by_length", "alpha", "clip_length", "encoder")
 _K_OF_OTHERS = 64
 _ENCODER = "blip"
 _OTHER_ENCODERS = {"qframe": "longclip"}
 _AT_ANY_SIZE = recall_column(NEAR_SECONDS, any_size=True)
-# Options with which the paper ran a sampler that are not our defaults.
+# The paper's options that differ from our defaults.
 _PUBLISHED_OPTIONS: Mapping[str, Mapping[str, Any]] = {"qframe": {"fixed_frames": True}}
 # The options that the lines of a table differ in.
 _OPTIONS_OF_LINES = {"alpha": ("alpha", "zoom_ratio"), "clip_length": ("clip_seconds", "coarse_every_sec")}
@@ -94,7 +94,7 @@ def has_published_settings(
 
 
 def _is_as_published(table: str, row: SelectionRow) -> bool:
-    """Return True if the row's options and encoder are those behind the published line's table."""
+    """True if the row's options and encoder are those behind the published line's table."""
     line_options = _OPTIONS_OF_LINES.get(table, ())
     changed = {name: value for name, value in row.changed_options.items() if name not in line_options}
     if changed != _PUBLISHED_OPTIONS.get(row.sampler, {}):
@@ -148,7 +148,7 @@ def _hours(run: Run, answers: pd.DataFrame, selections: pd.DataFrame, published:
 
 
 def _hours_notes(run: Run) -> list[str]:
-    """Return notes on lines that share frames with others, and on hours that no GPU took."""
+    """Notes on lines that share frames with others, and on hours that no GPU took."""
     frame = run.selection_frame
     notes = []
     if not all(run.pays_its_own.values()):
@@ -194,7 +194,7 @@ FORWARDS = Metric(
 )
 HOURS = Metric(figure=_hours, notes=_hours_notes, subject="cost")
 RECALL_AT_ANY_SIZE = Metric(
-    # Without sizes it is what the other columns show.
+    # Shown only where frame sizes vary.
     figure=lambda run, answers, chosen, _: (
         measures.recall_figure(chosen, _AT_ANY_SIZE) if measures.has_sizes(chosen) else Value()
     ),
@@ -280,7 +280,7 @@ _OVERALL = Column("Overall", published="overall")
 
 
 def _by_sampler_layout(name: str, title: str, samplers: tuple[str, ...]) -> Layout:
-    """Return a LongVideoBench layout: a line per model, a column per sampler."""
+    """A LongVideoBench layout: a line per model, a column per sampler."""
     return Layout(
         name=name,
         title=title,
@@ -421,7 +421,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
         lines = lines[lines["benchmark"] == shape.benchmark]
         lines = lines[_in_any_column(shape, lines)]
     if not {*shape.keys} & {*lines}:
-        # A layout whose lines are models, before a model has answered: all selections are one line.
+        # Before any model has answered, a layout by model shows all selections as one line.
         lines = lines.assign(**dict.fromkeys(shape.keys, ""))
     keys = _keys(shape, lines)
     placed: list[tuple[float, TableRow]] = []
@@ -445,7 +445,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
 
 
 def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return a mask of the lines that meet the conditions of some column of the layout."""
+    """A mask of the lines that meet the conditions of some column of the layout."""
     inside = np.zeros(len(lines), dtype=bool)
     for column in shape.columns:
         matches = np.ones(len(lines), dtype=bool)
@@ -456,12 +456,12 @@ def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def _line_order(first: pd.Series) -> tuple[Any, ...]:
-    """Return the sort key of a table line from its first answer: the sampler's place, then K."""
+    """The sort key of a table line from its first answer: the sampler's place, then K."""
     return (*sampler_order(str(first["label"])), int(first["k"]))
 
 
 def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
-    """Return the columns that name a line: the layout's, and hidden ones that differ where these are equal."""
+    """The columns that name a line: the layout's, and hidden ones that differ where these are equal."""
     keys = tuple(key for key in shape.keys if lines.empty or key in lines)
     condition_columns = {name for column in shape.columns for name in column.conditions}
     fixed = [*keys, *(name for name in (*condition_columns, "sampler") if name not in keys and name in lines)]
@@ -508,14 +508,14 @@ def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) ->
 
 
 def _rows_meeting(part: pd.DataFrame, conditions: Mapping[str, str]) -> pd.DataFrame:
-    """Return the lines in which each named column has the given value."""
+    """The lines in which each named column has the given value."""
     for name, value in conditions.items():
         part = part[part[name] == value]
     return part
 
 
 def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, str]]:
-    """Return index and title of the columns to show: all for a layout of the paper, else those with a figure."""
+    """Index and title of the columns to show: all for a layout of the paper, else those with a figure."""
     if shape.published_by:
         return [(i, column.title) for i, column in enumerate(shape.columns)]
     has_ours = [
@@ -526,7 +526,7 @@ def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, st
 
 
 def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]) -> list[tuple[float, TableRow]]:
-    """Return (position, line) of the published lines whose position is not among `taken_places`."""
+    """(position, line) of the published lines whose position is not among `taken_places`."""
     rows: list[tuple[float, TableRow]] = []
     for place, line in enumerate(shape.published):
         if place in taken_places:
@@ -539,7 +539,7 @@ def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]
 
 
 def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]:
-    """Return the notes below the results in their order, each once."""
+    """The notes below the results in their order, each once."""
     frame = run.selection_frame
     has_videos = frame.empty or not frame["video"].map(is_unnamed_video).all()
     units = "clustered by video" if has_videos else "by question"
@@ -591,11 +591,11 @@ def _published_notes(shape: Layout) -> list[str]:
 
 
 def _answer_notes(run: Run) -> list[str]:
-    """Return notes on benchmarks and models without an answer, unscored questions and metrics of tasks."""
+    """Notes on benchmarks and models without an answer, unscored questions and metrics of tasks."""
     if not run.answers:
         return []
     answers = run.answer_frame
-    # The table of a run that is going on, or was stopped or narrowed, would look whole.
+    # Mark incomplete runs: their table would look complete.
     models = [model["name"] for model in run.provenance.get("matrix", {}).get("models", [])]
     metrics = sorted(set(zip(answers["benchmark"], answers["metric"], strict=True)))
     unscored = answers[answers["is_answered"] & answers["score"].isna()]
@@ -613,7 +613,7 @@ def _answer_notes(run: Run) -> list[str]:
 
 
 def _unparsed_note(run: Run) -> str:
-    """Return a note on the scores of answers that could not be parsed: a rule of lmms-eval may guess right."""
+    """A note on the scores of answers that could not be parsed: a rule of lmms-eval may guess right."""
     frame = run.answer_frame
     n_scored, n_cut = int((frame["is_unparsed"] & (frame["score"] > 0)).sum()), int(frame["is_cut"].sum())
     guessed = f", but {n_scored} of this run got points from a rule of lmms-eval's, which may guess" if n_scored else ""
@@ -622,7 +622,7 @@ def _unparsed_note(run: Run) -> str:
 
 
 def _pivoted_options(run: Run, shape: Layout) -> list[str]:
-    """Return notes on columns headed by a sampler's name whose sampler has options that are not default."""
+    """Notes on columns headed by a sampler's name whose sampler has options that are not default."""
     column_samplers = {column.conditions["sampler"] for column in shape.columns if "sampler" in column.conditions}
     frame = run.selection_frame
     if frame.empty or not column_samplers:
@@ -633,7 +633,7 @@ def _pivoted_options(run: Run, shape: Layout) -> list[str]:
 
 
 def _key_text(value: Any) -> str:
-    """Return a key as text; "" for None and NaN."""
+    """A key as text; "" for None and NaN."""
     if value is None or value != value:
         return ""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -164,7 +164,7 @@ def holds_own_rows(path: Path) -> bool:
 
 
 def _row_files(folder: Path) -> list[Path]:
-    """Return the files of selection rows in a run's folder, in its `selections/`, or in one part of that; no costs."""
+    """The files of selection rows in a run's folder, in its `selections/`, or in one part of that; no costs."""
     inside = folder / "selections" if (folder / "selections").is_dir() else folder
     files = [*inside.glob("*"), *inside.glob("*/*")]
     return sorted(file for file in files if file.suffix in _SUFFIXES and file.name != "costs.parquet")
@@ -206,7 +206,7 @@ def _of_one_sampler(
 
 
 def _entry(row: Mapping[str, Any], location: str) -> FileEntry:
-    """Return the selection in a row; raise SelectionMismatch if its frames are unknown or it is no selection row."""
+    """The selection in a row; raises SelectionMismatch if its frames are unknown or it is no selection row."""
     keyframes, times = row.get("keyframes"), row.get("times_seconds") or None
     if keyframes is None and times is None:
         reason = "no keyframes, so not a selection row of ours; name its format: rows of id and frames are wfs"
@@ -256,7 +256,7 @@ def read_lines(path: Path, *, expected: int | None = None) -> Iterator[tuple[int
 
 
 def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[str, Any]:
-    """Return the object in one line of the file; raise InvalidInput if it is cut off, damaged or no object."""
+    """The object in one line of the file; raises InvalidInput if it is cut off, damaged or no object."""
     try:
         values = json.loads(text := line.decode("utf-8-sig"))
         values = whole_texts(values) if HALF_ESCAPED.search(text) else values
@@ -272,6 +272,6 @@ def _parsed(line: bytes, path: Path, number: int, expected: int | None) -> dict[
 
 
 def _cut_off(path: Path, number: int, expected: int | None) -> InvalidInput:
-    """Return the error for a file that ends within line `number`; `expected` is the number of lines, if known."""
+    """The error for a file that ends within line `number`; `expected` is the number of lines, if known."""
     of = f" of {expected}" if expected else ""
     return InvalidInput(f"{path}:{number}: cut off here, {number - 1}{of} lines are whole; copy the file again")

@@ -17,9 +17,9 @@ from focus_eval.core.errors import DamagedFile, InvalidInput
 from focus_eval.keyframes.rows.files import locked_at_once
 from focus_eval.keyframes.rows.records import replace_file
 
-# In the zip, in the form of sha256sum; not unpacked, for a run may go on.
+# Checksums inside the zip (sha256sum format); not unpacked, since the run may grow.
 SUMS_FILE = "SHA256SUMS"
-# Links to parts are followed, one level below `selections/` and `answers/`; `*/*` goes through a link, `**` does not.
+# Parts may be links, one level below `selections/` and `answers/`: `*/*` follows them, `**` does not.
 _PARTS = ("selections", "answers")
 _ROWS = ("*.json", "*.jsonl", "*.parquet")
 _PACKED_FILES = (
@@ -29,7 +29,7 @@ _PACKED_FILES = (
 _PICTURES = ("figures/*", "report_thumbnails/*")
 _PACKED_ALREADY = {".parquet", ".png", ".jpg", ".pdf"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same rows give the same file
-# Rows of text shrink to about a twentieth; a file that grows more than this is no run.
+# Guard against zip bombs: our rows compress to about a twentieth.
 _MOST_GROWTH, _ALWAYS_BYTES = 200, 64_000_000
 _BLOCK_BYTES = 1 << 20
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/+")
@@ -61,7 +61,7 @@ def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
         raise InvalidInput(f"{folder}: no rows under selections/ or answers/ to pack")
     run = folder.resolve().name
     out.parent.mkdir(parents=True, exist_ok=True)
-    # Only a run of ours has a lock; rows of others are made at once.
+    # Only our own runs have a lock.
     lock, refusal = folder / ".lock", "another run writes here; pack it when it has ended"
     with (
         locked_at_once(lock, refusal) if lock.exists() else nullcontext(),
@@ -140,7 +140,7 @@ def check_links(folder: Path) -> None:
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """Return the header of a zip entry: fixed date and mode, so that the same content packs to the same bytes."""
+    """The header of a zip entry: fixed date and mode, so that the same content packs to the same bytes."""
     entry = zipfile.ZipInfo(name, _EPOCH)
     entry.external_attr = (stat.S_IFREG | 0o644) << 16
     is_small = Path(name).suffix in _PACKED_ALREADY
@@ -156,7 +156,7 @@ def _add(file: zipfile.ZipFile, name: str, path: Path) -> str:
     if reason := _bad_name(name):
         raise InvalidInput(f"{path}: cannot be packed, its name {reason}")
     entry = _entry(name)
-    entry.file_size = path.stat().st_size  # says whether the entry needs 64 bits
+    entry.file_size = path.stat().st_size  # decides whether the entry needs zip64
     with open(path, "rb") as source, file.open(entry, "w") as target:
         return _copy(source, target)
 
@@ -203,14 +203,14 @@ def _checked(packed: zipfile.ZipFile, file: Path) -> tuple[str, dict[str, zipfil
 
 
 def _bad_name(name: str) -> str:
-    """Return why a zip entry of this path is refused, as the end of a sentence; "" if it is fine."""
+    """Why a zip entry of this path is refused, as the end of a sentence; "" if it is fine."""
     if any(part in ("", ".", "..") for part in name.split("/")):
         return "leads out of its folder"
     return "has a character that no path of a run has" if re.search(r"[\x00-\x1f\\]", name) else ""
 
 
 def _bad_kind(entry: zipfile.ZipInfo) -> str:
-    """Return why a zip entry of this type or compression is refused, as the end of a sentence; "" if it is fine."""
+    """Why a zip entry of this type or compression is refused, as the end of a sentence; "" if it is fine."""
     mode = entry.external_attr >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "is a link or a device"

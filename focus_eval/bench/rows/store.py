@@ -57,9 +57,9 @@ JSON_COLUMNS = (
     "options", "changed_options", "facts", "clips", "seconds", "tokens", "gmacs", "decoded", "encoded",
     "text_pulls", "asked", "evidence_intervals", "frame_seconds",
 )  # fmt: skip
-# Rows that are Python objects at once, and rows that are compressed together: with its pulls a row takes up to 100 KB.
+# Rows held as Python objects, and rows per Parquet group; a row with pulls takes up to 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256
-# Texts that are kept while a file is read, so that rows share them, and the longest such text.
+# Interned texts while a file is read: how many, and the longest one.
 MOST_SHARED, MAX_SHARED_TEXT = 10_000, 300
 MAX_NAME_BYTES = 255  # on every usual file system
 
@@ -173,7 +173,7 @@ def _readable(path: Path) -> Iterator[Any]:
 
 
 def _next(batches: Iterator[Any], path: Path) -> Any:
-    """Return the next batch, None at the end; read errors become `DamagedFile` for `path`."""
+    """The next batch, None at the end; read errors become `DamagedFile` for `path`."""
     import pyarrow as pa
 
     try:
@@ -207,12 +207,12 @@ def _decoded(batch: Any, path: Path, known_values: dict[tuple[bool, str], Any]) 
 
 
 def _unreadable(path: Path, error: Exception) -> DamagedFile:
-    """Return the error for a Parquet file that cannot be read, to be raised by the caller."""
+    """The error for a Parquet file that cannot be read, to be raised by the caller."""
     return DamagedFile(f"{path}: not a Parquet file that can be read ({error})")
 
 
 def _schema(kind: type[Any], names: Sequence[str]) -> pa.Schema:
-    """Return the Arrow schema of the columns `names`, typed as the annotations of `kind`; JSON columns are text."""
+    """The Arrow schema of the columns `names`, typed as the annotations of `kind`; JSON columns are text."""
     import pyarrow as pa
 
     scalars = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
@@ -258,7 +258,7 @@ class StoredRows(Collection[RowT]):
         self._folder = folder
         self._kind = kind
         self._left_out: tuple[str, ...] = ()
-        # A part is compacted by writing the Parquet files first: looked at last, they hold what has no lines any more.
+        # Compaction writes Parquet before it removes lines: list lines first, then Parquet, so that no row is missed.
         self._lines = sorted(folder.glob("*.jsonl"))
         self._parquet = [folder / name for name in _PARQUET] if (folder / _PARQUET[0]).exists() else []
         self._inodes = self._inodes_now()
@@ -391,7 +391,7 @@ class StoredRows(Collection[RowT]):
         cost_of = RowsByKey(parquet_records(costs), key=lambda cost: tuple(cost[name] for name in keys))
         columns = [name for name in parquet_columns(rows) if name not in self._left_out]
         for row in parquet_records(rows, columns=columns if self._left_out else None):
-            # A run killed while a part grew leaves costs of rows that are still lines.
+            # A kill during compaction may leave costs of rows that are still lines.
             cost = cost_of.take(tuple(row[name] for name in keys))
             if cost is None:
                 raise InvalidInput(
@@ -420,7 +420,7 @@ class StoredRows(Collection[RowT]):
             raise RowsChanged(f"{self._folder}: changed")
 
     def _inodes_now(self) -> list[int] | None:
-        """Return the inodes of the part's files; None if one is missing."""
+        """The inodes of the part's files; None if one is missing."""
         try:
             return [os.stat(path).st_ino for path in (*self._parquet, *self._lines)]
         except FileNotFoundError:
@@ -434,7 +434,7 @@ def _parquet_question_states(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def _unchecked_columns(path: Path, columns: list[str]) -> pa.Table:
-    """Return columns of a Parquet file without checking its digest; raise DamagedFile if it cannot be read."""
+    """Columns of a Parquet file without checking its digest; raises DamagedFile if it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -483,7 +483,7 @@ class FinishedQuestions:
         Raises:
             InvalidInput: a file that is damaged; names it.
         """
-        # A part is compacted by writing the Parquet files first: looked at last, they hold what has no lines any more.
+        # Compaction writes Parquet before it removes lines: list lines first, then Parquet, so that no row is missed.
         for path in sorted(self._folder.glob("*.jsonl")):
             try:
                 self._read_lines(path)
@@ -528,7 +528,7 @@ def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collect
     """
     finished = [path for path in folder.glob("*.jsonl") if path not in in_use]
     if not finished:
-        return  # nothing was added
+        return  # no new rows
     place = {question_id: at for at, question_id in enumerate(order)}
     stored = StoredRows(folder, kind)
     keys = [key for key, _ in stored.states()]
@@ -554,7 +554,7 @@ def set_damaged_files_aside(folder: Path, kind: type[RowT], *, in_use: Collectio
             for path in parquet:
                 parquet_columns(path)
         except DamagedFile:
-            # The rows first: costs alone are no part, rows without costs cannot be read.
+            # Remove the rows file first: rows without costs cannot be read.
             for path in parquet:
                 if path.exists():
                     set_aside(path, "its questions are asked again")
@@ -575,9 +575,9 @@ def _keep_whole_lines(path: Path, kind: type[RowT]) -> None:
         lines = path.read_bytes().split(b"\n")[:-1]
         whole = [line for line in lines if is_row(line, kind, location=str(path))]
         if not (whole or isinstance(error, DamagedFile)):
-            return  # of another version of focus-eval: the error says so where the rows are read
+            return  # written by another version; the reader reports it
         damaged_path = aside_path(path)
-        os.link(path, damaged_path)  # under both names, until the whole lines take its place
+        os.link(path, damaged_path)  # keep both names until the repaired file replaces it
         with replace_file(path) as part:
             part.write_bytes(b"".join(line + b"\n" for line in whole))
         n_broken = len(lines) - len(whole)
@@ -594,7 +594,7 @@ def part_writer(folder: Path, kind: type[RowT]) -> Iterator[Callable[[RowT], Non
     keys = [name for name in names if name in KEY_COLUMNS]
     for left_by_a_kill in folder.glob(".*.parquet.*.part"):
         left_by_a_kill.unlink()
-    # The inner file is put in its place first: rows without costs cannot be read, costs without rows can.
+    # Replace the costs first: costs without rows are readable, rows without costs are not.
     with (
         replace_file(folder / "rows.parquet") as rows_file,
         replace_file(folder / "costs.parquet") as costs_file,

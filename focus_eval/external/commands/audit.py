@@ -57,5 +57,5 @@ def audit(
 
 
 def _counted(number: int, name: str) -> str:
-    """Return e.g. "1 fault", "3 notes" or "no faults"."""
+    """E.g. "1 fault", "3 notes" or "no faults"."""
     return f"{number or 'no'} {name}{'' if number == 1 else 's'}"

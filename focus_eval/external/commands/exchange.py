@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from focus_eval.core.types import Question
     from focus_eval.keyframes.rows.records import SelectionRow
 
-# Rate of the even and random frames of a video whose rate is not known: all of the rest is in seconds.
+# Assumed rate for even and random frames where the file's rate is unknown; everything else is in seconds.
 NOMINAL_FPS = 30.0
 # A file of another version of the videos may have frames past the end in each of thousands of rows.
 MAX_LEFT_OUT_LINES = 5
@@ -91,7 +91,7 @@ def recall(
 
 
 def _rate_notes(without_rate: Sequence[str], cases: Sequence[EvidenceCase]) -> list[str]:
-    """Return notes on even and random frames for videos of unknown rate or length."""
+    """Notes on even and random frames for videos of unknown rate or length."""
     if any(case.duration_seconds is None for case in cases):
         return [
             "Lengths of videos are not known: without --rates there are no uniform and random frames to compare with."
@@ -127,7 +127,7 @@ def _scene_tables(
     cases: Sequence[EvidenceCase],
     rows_by_name: Mapping[str, Sequence[SelectionRow]],
 ) -> list[Table]:
-    """Return a table of hits of the annotated intervals, if there are any, and one of the scenes, if given."""
+    """A table of hits of the annotated intervals, if there are any, and one of the scenes, if given."""
     from focus_eval.external.selection_tables import interval_table, scene_table
 
     intervals = {
@@ -142,7 +142,7 @@ def _scene_tables(
 
 
 def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question]) -> list[str]:
-    """Return a sentence about questions without a selection, and one about evidence that cannot be read."""
+    """A sentence about questions without a selection, and one about evidence that cannot be read."""
     unread = [question.evidence_unread for question in questions if question.evidence_unread]
     lines = [f"{len(unread)} questions have evidence that cannot be read, the first: {unread[0]}"] if unread else []
     lacking = sorted({question.id for question in questions} - {question.id for question in compared})
@@ -242,7 +242,7 @@ def evidence(
 def _answer_tables(
     run: Run, policy: str, is_within: bool, measures: Sequence[str], distance: float, min_seconds: float
 ) -> list[Table]:
-    """Return the tables of `evidence`; `policy` is a rule, the file of one, or ""."""
+    """The tables of `evidence`; `policy` is a rule, the file of one, or ""."""
     from focus_eval.bench.report.measures import unnamed_video_notes
     from focus_eval.external.evidence import evidence_tables
     from focus_eval.external.within import within_tables
@@ -258,7 +258,7 @@ def _answer_tables(
 
 
 def _of_research(name: str) -> Any:
-    """Return what the package of research offers as `name`; it is in a clone, and on no index."""
+    """What the package of research offers as `name`; it is in a clone, and on no index."""
     return offered(name, offered_by="focus_eval_research", install="in a clone: pip install -e research")
 
 

@@ -220,7 +220,7 @@ def _warnings(imports: Sequence[LogImport]) -> Iterator[str]:
 
 
 def _described(log: LogImport) -> list[str]:
-    """Return the summary of a log's import, in lines."""
+    """The summary of a log's import, in lines."""
     counts = log.counts
     task = f"{log.log.task} ({log.log.split})" if log.log.split else log.log.task or log.log.samples.name
     parts_by_title = {
@@ -247,7 +247,7 @@ def _described(log: LogImport) -> list[str]:
 
 
 def _frames(log: LogImport) -> str:
-    """Return K and what the log says of the fed frames, as text."""
+    """K and what the log says of the fed frames, as text."""
     counts, options = log.counts, log.options
     n_with = counts.answers - counts.without_frames
     parts = [f"K = {log.k}"]
@@ -271,7 +271,7 @@ def _frames(log: LogImport) -> str:
 
 
 def _score(log: LogImport) -> str:
-    """Return the metric and its mean as text, and whether the log's own figure equals it."""
+    """The metric and its mean as text, and whether the log's own figure equals it."""
     from focus_eval.external.imports.log_import import SCORED_HERE, explain_difference, stated_accuracy
 
     counts = log.counts
@@ -348,7 +348,7 @@ def published_check(
     rng, differing_ids = derived_rng(0), []
     rows = [row for row in relevance.rows if row.question_id in frames_by_id and len(row.pulled_frames) > k]
     for row in rows:
-        assert row.info is not None  # the scores were read with a rate
+        assert row.info is not None  # scores were read with a known rate
         pulled_frames, values = (
             frozen_ints(row.pulled_frames),
             frozen_floats(np.array(row.pulled_relevance, dtype=float)),

@@ -16,9 +16,9 @@ import numpy as np
 
 from focus_eval.core.types import IntArray
 
-# Parts of a depth were split there if more of them than this have equal halves; by chance at most half have.
+# A depth counts as split if a larger share of its parts has equal halves (by chance at most half).
 SPLIT_SHARE = 0.6
-# Of fewer frames equal halves are too often chance.
+# With fewer frames equal halves are too often chance.
 MIN_FRAMES = 16
 # Share of the questions whose whole video AKS keeps at each t1, by K: BLIP's relevance of 976 questions of
 # LongVideoBench in the world `measured` (docs/simulation.md).

@@ -252,20 +252,20 @@ class Lmms(SelectionFormat):
 
 
 def _is_mapping_of_lists(data: Any) -> bool:
-    """Return True if `data` is a mapping of names to lists, or to null where there are no frames."""
+    """True if `data` is a mapping of names to lists, or to null where there are no frames."""
     is_mapping = isinstance(data, Mapping) and any(isinstance(value, list) for value in data.values())
     return is_mapping and all(value is None or isinstance(value, list) for value in data.values())
 
 
 def _video_stem(video: str) -> str:
-    """Return the file name of `video` without folder and the suffix of a video."""
-    # Names have dots too, as in @daiki.shino-7120297338056281349.
+    """The file name of `video` without folder and the suffix of a video."""
+    # Video names may contain dots: strip known suffixes only.
     path = Path(str(video))
     return path.stem if path.suffix.lower() in SUFFIXES else path.name
 
 
 def _first_field(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, field_role: str) -> str:
-    """Return the first of `names` that the first row has; raise SelectionMismatch, naming `field_role`, if none."""
+    """The first of `names` that the first row has; raises SelectionMismatch, naming `field_role`, if none."""
     for name in names:
         if rows and name in rows[0]:
             return name

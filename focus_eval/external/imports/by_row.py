@@ -122,7 +122,7 @@ class ListLines(SelectionFormat):
 
 
 def _is_list_of_lists(data: Any) -> bool:
-    """Return True if `data` is a list of lists, or of null where a question has no frames."""
+    """True if `data` is a list of lists, or of null where a question has no frames."""
     is_list = isinstance(data, list) and any(isinstance(row, list) for row in data)
     return is_list and all(row is None or isinstance(row, list) for row in data)
 

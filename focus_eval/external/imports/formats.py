@@ -164,7 +164,7 @@ class SelectionFormat(ABC):
 
 
 def _check(loaded: Any, label: str) -> type[SelectionFormat]:
-    """Return the loaded class if it is a selection format; raise PluginError otherwise."""
+    """The loaded class if it is a selection format; raises PluginError otherwise."""
     kind: type[SelectionFormat] = check_derived(loaded, label, base=SelectionFormat)
     return kind
 

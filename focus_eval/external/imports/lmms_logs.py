@@ -39,7 +39,7 @@ LINE_KEYS = frozenset(
 TABLE_COLUMNS = ("run", "id", "frames", "resp", "target", "score")
 # Tables of VLMEvalKit's predictions, each a log of its own.
 PREDICTION_SUFFIXES = (".xlsx", ".tsv")
-# How tasks call what the model named, what is right, and what it is worth.
+# Names that tasks give to the parsed prediction, the target and the score.
 PREDICTED = ("parsed_pred", "pred_answer", "parsed_answer", "pred", "prediction")
 RIGHT = ("answer", "gt_answer", "ground_truth", "target", "gt")
 WORTH = ("score", "correct", "is_correct", "accuracy")
@@ -266,7 +266,7 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
     path = Path(path)
     if path.suffix == ".parquet":
         return _logs_of_table(path)
-    # Not rglob: folders of runs are often links.
+    # glob follows links, rglob does not; run folders are often links.
     sample_paths = glob.glob("**/*_samples_*.jsonl*", root_dir=path, recursive=True) if path.is_dir() else []
     files = [path, *(path / name for name in sorted(sample_paths))]
     files = [file for file in files if file.is_file() and _SAMPLES.fullmatch(file.name)]
@@ -304,14 +304,14 @@ def read_answer(response: str, verdict: Verdict, options: Sequence[str]) -> str 
     A log that does not say what was read gives a leading letter, else the whole response.
     """
     predicted = verdict.predicted
-    if predicted is None:  # a score alone says nothing of how it was read
+    if predicted is None:  # a score without a prediction does not show how the reply was read
         letter_match = _LETTER.match(response)
         return letter_match[1] if letter_match else response.strip() or None
     return None if not predicted.strip() or _is_guess(predicted, response, options) else predicted
 
 
 def _is_guess(letter: str, response: str, options: Sequence[str]) -> bool:
-    """Return True if `letter` is A to Z, and neither it nor its option's text is in the response."""
+    """True if `letter` is A to Z, and neither it nor its option's text is in the response."""
     if not (len(letter) == 1 and "A" <= letter <= "Z"):
         return False
     at = ord(letter) - ord("A")
@@ -377,7 +377,7 @@ def _log(samples: Path, run: str) -> LmmsLog:
 
 
 def _logs_of_table(path: Path) -> list[LmmsLog]:
-    """Return a log for each run in a Parquet table of answers; raise InvalidInput if it lacks a column."""
+    """A log for each run in a Parquet table of answers; raises InvalidInput if it lacks a column."""
     columns = parquet_columns(path)
     missing = [name for name in TABLE_COLUMNS if name not in columns]
     if missing:
@@ -398,7 +398,7 @@ def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """Return `value` if it is a JSON object, else {}: some versions and forks write other types there."""
+    """`value` if it is a JSON object, else {}: some versions and forks write other types there."""
     return value if isinstance(value, Mapping) else {}
 
 
@@ -420,7 +420,7 @@ def _scores(values: Mapping[str, Any]) -> tuple[dict[str, float], tuple[str, ...
 
 
 def _arguments(stated_arguments: Any) -> dict[str, str]:
-    """Return a wrapper's arguments, written "a=1,b=2" or as an object, by name."""
+    """A wrapper's arguments, written "a=1,b=2" or as an object, by name."""
     if isinstance(stated_arguments, Mapping):
         return {str(name): str(value) for name, value in stated_arguments.items()}
     pairs = (part.partition("=") for part in str(stated_arguments or "").split(","))
@@ -448,7 +448,7 @@ def _run_names(files: Sequence[Path]) -> dict[Path, str]:
 
 
 def _stamp_and_task(file: Path) -> tuple[str, str]:
-    """Return the time stamp and the task in the name of a file of samples."""
+    """The time stamp and the task in the name of a file of samples."""
     name_match = _SAMPLES.fullmatch(file.name)
     assert name_match is not None
     return name_match["stamp"], whole_text(name_match["task"])
@@ -465,7 +465,7 @@ def _refuse_twice(files: Sequence[Path]) -> None:
 
 
 def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
-    """Return the record in a decoded line; raise InvalidInput for a line without doc_id."""
+    """The record in a decoded line; raises InvalidInput for a line without doc_id."""
     location = f"{samples}:{line}"
     doc_id, doc = values.get("doc_id"), values.get("doc")
     if isinstance(doc_id, bool) or not isinstance(doc_id, (int, str)):
@@ -485,14 +485,14 @@ def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
 
 
 def _text(value: Any) -> str:
-    """Return a response as text: lmms-eval writes it bare, in a list, or in a list of lists; "" if empty."""
+    """A response as text: lmms-eval writes it bare, in a list, or in a list of lists; "" if empty."""
     while isinstance(value, list) and value:
         value = value[0]
     return value if isinstance(value, str) else "" if value in (None, []) else json.dumps(value, ensure_ascii=False)
 
 
 def _n_texts(value: Any) -> int:
-    """Return the number of texts in a list, or in the one list in it; 1 for other values, as of scored options."""
+    """The number of texts in a list, or in the one list in it; 1 for other values, as of scored options."""
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     is_repeated = (
@@ -521,13 +521,12 @@ def _number(value: Any, name: str, unit: str, location: str) -> float:
 
 
 def _first_text(entry: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    """Return the first value of `entry` under one of `names` that is not None, as text; None without any."""
+    """The first value of `entry` under one of `names` that is not None, as text; None without any."""
     value = next((entry[name] for name in names if entry.get(name) is not None), None)
     return None if value is None else str(value)
 
 
 def _listed(names: Any) -> str:
-    """Return the sorted names, joined by commas; "nothing" if there are none."""
     return ", ".join(sorted(map(str, names))) or "nothing"
 
 

@@ -206,7 +206,7 @@ def _detect(source: Source) -> str:
 
 
 def _by_id(entries: Iterable[FileEntry], path: Path) -> Entries:
-    """Return the entries by question id; raise SelectionMismatch for a repeated question or an empty file."""
+    """The entries by question id; raises SelectionMismatch for a repeated question or an empty file."""
     by_id: dict[str, FileEntry] = {}
     for entry in entries:
         question_id = entry.selection.question_id
@@ -255,7 +255,7 @@ def _fitted(
 
 
 def _changed(entry: FileEntry, **fields: Any) -> FileEntry:
-    """Return the entry with other values for these fields of its row."""
+    """The entry with other values for these fields of its row."""
     return entry._replace(selection=replace(entry.selection, **fields))
 
 
@@ -352,7 +352,7 @@ def _filled(entries: Entries, questions: Sequence[Question], fps: Mapping[str, f
 
 
 def _unknown_question(row: SelectionRow) -> Question:
-    """Return a question that stands for one of which only a published selection's id is known."""
+    """A question that stands for one of which only a published selection's id is known."""
     return Question(
         benchmark=row.benchmark or "not stated",
         id=row.question_id,
@@ -364,7 +364,7 @@ def _unknown_question(row: SelectionRow) -> Question:
 
 
 def _selection_row(entry: FileEntry, question: Question, rate: VideoRate | None, origin: Origin) -> SelectionRow:
-    """Return a report's row of an entry; times become the nearest frames if a rate is known."""
+    """A report's row of an entry; times become the nearest frames if a rate is known."""
     row = entry.selection
     fps = row.fps if rate is None else float(rate.fps)
     own_info = None if row.n_frames is None or fps is None else VideoInfo(row.n_frames, fps)

@@ -56,11 +56,11 @@ from focus_eval.keyframes.rows.identity import identity_hash
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
 from focus_eval.keyframes.subtitles.prompts import are_evenly_spaced, other_frames_note
 
-# Of a log without scores whose questions have options and right answers.
+# Label of scores that we computed for a log without any.
 SCORED_HERE = "from the annotation, strictly"
 # A field with more values is no grouping of questions.
 MAX_GROUPS = 100
-# Answers in doubt that are held to be named; all are counted.
+# Doubtful answers kept by name; all are counted.
 MAX_DOUBTFUL = 10_000
 
 
@@ -275,7 +275,7 @@ class LogImport:
         identity = {"selection": self.selection_id, "model": self.model, "arguments": dict(self.log.model_args)}
         names = CellNames(cell_id=identity_hash({**identity, "task": self.log.task}), cell=self.cell)
         for scored in self._scored_records(self.counts.metric):
-            if isinstance(scored, str):  # in `problems` since the first reading
+            if isinstance(scored, str):  # recorded in `problems` at the first reading
                 continue
             selection = self._selection(scored)
             yield selection, self._answer(scored, selection, names)
@@ -312,7 +312,7 @@ class LogImport:
         return counts
 
     def _metric(self) -> str:
-        """Return the name of the score's metric: the option's, or the first with a verdict in the first line."""
+        """The name of the score's metric: the option's, or the first with a verdict in the first line."""
         first = first_record(self.log, is_tolerant=self.is_tolerant)
         if first is None:
             return ""
@@ -384,7 +384,7 @@ class LogImport:
         return ScoredRecord(record=record, question=question, verdict=verdict, parsed=parsed, fed_frames=fed_frames)
 
     def _frames_asked(self) -> int:
-        """Return K from the options, else from the log; 0 for an unknown K, or InvalidInput where K is needed."""
+        """K from the options, else from the log; 0 for an unknown K, or InvalidInput where K is needed."""
         if self.options.k:
             return self.options.k
         k = self.log.frames_asked(self.counts.most_frames)
@@ -405,14 +405,14 @@ class LogImport:
             if key in rates:
                 return rates[key]
         if self.is_tolerant or (scored.fed_frames is None and not self.options.assume_uniform):
-            return None  # no frames, so no times
+            return None  # without frames there are no times
         raise InvalidInput(
             f"{scored.record.location}: no length and rate for question {question.id} or video {question.video}; "
             "add its line to --rates"
         )
 
     def _selection(self, scored: ScoredRecord) -> SelectionRow:
-        """Return the selection row of a record; frames that the log lacks are null, or assumed evenly spaced."""
+        """The selection row of a record; frames that the log lacks are null, or assumed evenly spaced."""
         question, rate = scored.question, self._rate(scored)
         frames, times = _frames_and_times(scored.fed_frames, rate, self.options.unit)
         facts: dict[str, object] = {"published": True, "log": "lmms-eval"}
@@ -439,7 +439,7 @@ class LogImport:
         )
 
     def _answer(self, scored: ScoredRecord, selection: SelectionRow, names: CellNames) -> AnswerRow:
-        """Return the answer row of a record; its right answer is the annotation's, else the log's."""
+        """The answer row of a record; its right answer is the annotation's, else the log's."""
         question, verdict = scored.question, scored.verdict
         shown_frames = selection.keyframes if scored.fed_frames is None else scored.fed_frames
         n_fed = None if shown_frames is None else len(shown_frames)
@@ -468,7 +468,7 @@ class LogImport:
 
 
 def _is_answerable(question: Question) -> bool:
-    """Return True if a reply to the question can be scored: it has options, and the letter of the right one."""
+    """True if a reply to the question can be scored: it has options, and the letter of the right one."""
     return bool(question.options) and (question.answer or "") in [*letters(len(question.options))]
 
 
@@ -524,7 +524,7 @@ def read_log_imports(
 
 
 def _benchmark_of(log: LmmsLog, name: str) -> Benchmark | None:
-    """Return the benchmark called `name`, or that of the log's task; None if neither is known here."""
+    """The benchmark called `name`, or that of the log's task; None if neither is known here."""
     if name:
         return make_benchmark(name)
     try:
@@ -621,7 +621,7 @@ def _count_groups(counts: LogCounts, scored: ScoredRecord) -> None:
 def _frames_and_times(
     fed_frames: tuple[float, ...] | None, rate: VideoRate | None, unit: str
 ) -> tuple[list[int] | None, list[float] | None]:
-    """Return the fed frames and their times, each ascending; None for what the log or the rate leaves unknown."""
+    """The fed frames and their times, each ascending; None for what the log or the rate leaves unknown."""
     if fed_frames is None:
         return None, None
     values = sorted(fed_frames)

@@ -105,7 +105,7 @@ def first_record(log: LmmsLog, *, is_tolerant: bool) -> LogRecord | None:
 
 
 def _from_documents(benchmark: Benchmark) -> QuestionSource:
-    """Return the source that makes each question from the record's document, by the benchmark's field names."""
+    """The source that makes each question from the record's document, by the benchmark's field names."""
 
     def question(record: LogRecord) -> Question:
         """Return the question in a record's document; raise InvalidInput, naming the line, if it is of another form."""
@@ -209,7 +209,7 @@ def _places_in_annotation(
     *,
     is_tolerant: bool,
 ) -> tuple[dict[int | str, int], int]:
-    """Return positions in `annotated` by the doc_id of each record that pairs, and how many pair by content."""
+    """Positions in `annotated` by the doc_id of each record that pairs, and how many pair by content."""
     doc_ids: list[int | str] = []
     keys: list[QuestionKey] = []
     try:
@@ -226,7 +226,7 @@ def _places_in_annotation(
 
 
 def _at_row(record: LogRecord, annotated: Sequence[Question]) -> Question:
-    """Return the annotated question at row `doc_id`; raise SelectionMismatch if the prompt does not contain it."""
+    """The annotated question at row `doc_id`; raises SelectionMismatch if the prompt does not contain it."""
     row = int(record.doc_id)
     if not 0 <= row < len(annotated):
         raise SelectionMismatch(
@@ -242,7 +242,7 @@ def _at_row(record: LogRecord, annotated: Sequence[Question]) -> Question:
 
 
 def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, reason: str) -> QuestionSource:
-    """Return a source of questions identified by task, split and doc_id; reports pair them by content."""
+    """A source of questions identified by task, split and doc_id; reports pair them by content."""
     task = log.task or log.samples.name
     benchmark = f"{task}@{log.split}" if log.split else task
     if first is not None and video_field and _field(first, (video_field,)) is None:
@@ -311,7 +311,7 @@ def group_fields(record: LogRecord) -> dict[str, str]:
 
 
 def _field(record: LogRecord, names: Sequence[str]) -> Any:
-    """Return the first value under one of `names` in the document or a metric's entry; None without any."""
+    """The first value under one of `names` in the document or a metric's entry; None without any."""
     places = _places(record)
     for name in filter(None, names):
         if (value := _first_value(places, name)) is not None:
@@ -322,13 +322,13 @@ def _field(record: LogRecord, names: Sequence[str]) -> Any:
 
 
 def _places(record: LogRecord) -> list[Mapping[str, Any]]:
-    """Return the record's document and the entries of its metrics that are objects."""
+    """The record's document and the entries of its metrics that are objects."""
     documents = [] if record.doc is None else [record.doc]
     return documents + [entry for entry in record.metrics.values() if isinstance(entry, Mapping)]
 
 
 def _first_value(places: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """Return the first value under `name` in `places` that is not None; None without any."""
+    """The first value under `name` in `places` that is not None; None without any."""
     return next((place[name] for place in places if place.get(name) is not None), None)
 
 
@@ -347,7 +347,7 @@ def category_of(record: LogRecord) -> str:
 
 
 def _fields_of(record: LogRecord) -> str:
-    """Return a clause that lists the fields of a record's document and entries, for a message."""
+    """A clause that lists the fields of a record's document and entries, for a message."""
     entries = {name: entry for name, entry in record.metrics.items() if isinstance(entry, Mapping)}
     fields = [*(record.doc or ()), *(f"{name}.{key}" for name, entry in entries.items() for key in entry)]
     return f"there are {', '.join(map(str, fields[:40]))}" if fields else "the log has no documents"
@@ -360,5 +360,5 @@ def number_fields(record: LogRecord) -> list[str]:
 
 
 def _is_number(value: Any) -> bool:
-    """Return True for a number, or text of digits alone."""
+    """True for a number, or text of digits alone."""
     return isinstance(value, (int, float)) or (isinstance(value, str) and value.isdecimal())

@@ -140,7 +140,7 @@ def _usable_scores(
 
 
 def _read_list(path: Path) -> list[Any]:
-    """Return the JSON list in a file, gzipped or not; raise InvalidInput for another value."""
+    """The JSON list in a file, gzipped or not; raises InvalidInput for another value."""
     values = read_json(path)
     if not isinstance(values, list):
         raise InvalidInput(f"{path}: not a JSON list with an entry per question")
@@ -152,7 +152,7 @@ class _Misfit(ValueError):
 
 
 def _numbers(values: Any, content: str) -> FloatArray:
-    """Return `values` as floats; raise ValueError, naming `content`, if it is empty or no list of numbers."""
+    """`values` as floats; raises ValueError, naming `content`, if it is empty or no list of numbers."""
     if values is None or values == []:
         raise ValueError(f"no {content}")
     if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
@@ -177,12 +177,12 @@ def _check_frames(scores: FloatArray, frames: FloatArray, rate: VideoRate) -> No
 
 
 def _stride(rate: VideoRate) -> int:
-    """Return the frames from one candidate to the next: `int(fps)`, about one second, at least 1."""
+    """The frames from one candidate to the next: `int(fps)`, about one second, at least 1."""
     return max(1, int(rate.fps))
 
 
 def _kind(low: float, high: float, path: Path) -> str:
-    """Return "cosine" or "probability" by the range of all scores; raise InvalidInput if it could be either."""
+    """ "cosine" or "probability" by the range of all scores; raises InvalidInput if it could be either."""
     if low < 0 or (low >= LOWEST_COSINE and high <= HIGHEST_COSINE):
         return "cosine"
     if high > HIGHEST_COSINE:
@@ -216,7 +216,7 @@ def _rows(
             continue
         values, rate = scores[question.id], rates[question.id]
         stride = _stride(rate)
-        # Within the slack the file knows better than a rounded length how many frames the video has.
+        # Within the slack trust the file's count over the rounded length.
         n_frames = min(max(rate.n_frames, values.size * stride), (values.size + 1) * stride - 1)
         row = selection_row(
             question,

@@ -54,7 +54,7 @@ def write_parquet(entries: Mapping[str, FileEntry], path: Path) -> None:
 
 
 def _table(entries: Mapping[str, FileEntry]) -> Any:
-    """Return the selections as an Arrow table, one row each."""
+    """The selections as an Arrow table, one row each."""
     import pyarrow as pa
 
     text, whole, number = pa.string(), pa.int64(), pa.float64()

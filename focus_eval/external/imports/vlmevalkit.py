@@ -95,7 +95,7 @@ def predictions_log(path: Path) -> LmmsLog:
 
 
 def _line(row: Mapping[str, str], score_column: str, location: str) -> dict[str, Any]:
-    """Return a row as a line of lmms-eval's samples."""
+    """A row as a line of lmms-eval's samples."""
     doc: dict[str, Any] = {name: text for name, text in row.items() if name not in ("prediction", score_column)}
     options = [row[name] for name in _OPTION_COLUMNS if row.get(name)] or _listed_options(row.get("candidates", ""))
     if options:
@@ -124,7 +124,7 @@ def _score_entry(text: str, answer: str, location: str) -> dict[str, Any]:
 
 
 def _listed_options(text: str) -> list[str]:
-    """Return the options in a cell that holds a list as Python writes it; [] for any other text."""
+    """The options in a cell that holds a list as Python writes it; [] for any other text."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -174,7 +174,7 @@ def _sheet_lines(path: Path) -> Iterator[list[str]]:
     try:
         for cells in book.active.iter_rows(values_only=True):
             values: Sequence[Any] = list(cells)
-            while values and values[-1] is None:  # sheets may be wider than the table
+            while values and values[-1] is None:  # trailing empty columns
                 values = values[:-1]
             yield ["" if value is None else str(value) for value in values]
     finally:

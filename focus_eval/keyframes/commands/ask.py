@@ -113,7 +113,7 @@ def ask(
 
 
 def _usage_with_price(model: Model, reply: Reply) -> dict[str, float]:
-    """Return requests, tokens and dollars, as far as they are known."""
+    """Requests, tokens and dollars, as far as they are known."""
     price = model.price(reply.usage["input"], reply.usage["output"]) if {"input", "output"} <= {*reply.usage} else None
     return {**reply.usage, **({} if price is None else {"dollars": price})}
 

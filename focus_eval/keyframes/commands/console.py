@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 # Where output goes into a file or a pipe and COLUMNS is not set.
 PIPED_WIDTH = 120
-# The unit of bars that count work, in whatever units cost the same.
+# Unit of bars that count work of equal cost.
 PERCENT = "%"
-# A command in a message: between backticks, or from its start or a colon to a remark or the rest of a sentence.
+# A command inside a message: in backticks, or from the start or a colon to the sentence's end.
 _COMMAND = re.compile(
     r"`(?P<quoted>(?:hf|pip|python|focus-eval|lmms-eval) [^`]*)`|"
     r"(?:^|: ?|^ +)(?P<command>(?:hf|pip|focus-eval|lmms-eval) .*?)(?=`| \(|[,;] |$)"
@@ -43,7 +43,7 @@ _COMMAND = re.compile(
 
 def table_console() -> Console:
     """Return the console: as wide as the terminal or `COLUMNS`, else `PIPED_WIDTH`; without markup."""
-    # The stream is asked, not rich: FORCE_COLOR makes a pipe a terminal to rich.
+    # Ask the stream: under FORCE_COLOR rich takes a pipe for a terminal.
     has_known_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     # Without markup: an interval such as [0.1, 0.2] is text, not a style.
     return Console(markup=False, highlight=False, width=None if has_known_width else PIPED_WIDTH)
@@ -122,7 +122,7 @@ class PullProgress:
         self._task = bar.add_task(waiting, total=None)
         self._expected = 0
         self._waiting = ExitStack()
-        if bar.disable:  # no terminal, so no bar: one line, where it takes long
+        if bar.disable:  # not a terminal: print one line if it takes long
             self._waiting.enter_context(print_if_slow(waiting))
 
     def expect(self, n_pulls: int) -> None:
@@ -177,7 +177,7 @@ def seconds_left(task: Task) -> float | None:
     """
     n_done, elapsed = task.completed, task.elapsed or 0.0
     history: deque[tuple[float, float]] = task.fields.setdefault("history", deque([(0.0, 0.0)]))
-    # A bar is drawn ten times a second: a hundred points are enough to find the half.
+    # Keep about a hundred points: enough to find the time of half the progress.
     if elapsed - history[-1][0] > elapsed / 100:
         history.append((elapsed, n_done))
     while len(history) > 1 and history[1][0] <= elapsed / 2:

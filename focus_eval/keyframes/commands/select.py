@@ -258,7 +258,7 @@ def video_argument(text: str) -> Path:
 
 
 def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:
-    """Return the video files of `paths`, folders replaced by their videos; a folder of pictures stays."""
+    """The video files of `paths`, folders replaced by their videos; a folder of pictures stays."""
     from focus_eval.keyframes.video.verification import is_video_name
 
     files: list[Path] = []
@@ -457,7 +457,7 @@ def _print(selection: VideoSelection) -> None:
 
 
 def _model_usage_line(row: SelectionRow) -> str:
-    """Return a line on the sampler's model: calls, pictures, tokens, dollars and stored answers."""
+    """A line on the sampler's model: calls, pictures, tokens, dollars and stored answers."""
     usage = row.asked
     is_known = {"input", "output"} <= usage.keys()
     tokens = f"{usage['input'] + usage['output']:,.0f} tokens" if is_known else "tokens unknown"
@@ -469,7 +469,7 @@ def _model_usage_line(row: SelectionRow) -> str:
 
 
 def _scan_line(row: SelectionRow) -> str:
-    """Return a line on the scanned frames and the whole work in forwards of the main encoder."""
+    """A line on the scanned frames and the whole work in forwards of the main encoder."""
     from focus_eval.keyframes.rows.cost import forward_equivalents, unit_costs
 
     units = unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))

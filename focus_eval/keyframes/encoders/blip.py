@@ -28,8 +28,8 @@ from focus_eval.keyframes.encoders.preprocess import ImageRules
 from focus_eval.keyframes.encoders.torch_scorer import EncoderOptions, MatchingScorer
 from focus_eval.keyframes.encoders.weights import Located, load_weights
 
-# Each field is one difference; `LAVIS` has them all, `TRANSFORMERS` none.
-# tests/keyframes/encoders/test_blip_parity.py takes away one at a time.
+# Each field is one difference between LAVIS and transformers; tests/keyframes/encoders/test_blip_parity.py removes one
+# at a time.
 
 MAX_WORDS = 50
 LAVIS_TOKENS = 35  # longest text with both ends
@@ -132,7 +132,7 @@ def _attend_to_image(
 
 
 def _heads(states: torch.Tensor, n_heads: int) -> torch.Tensor:
-    """Return states `(n, length, width)` split by attention head: `(n, n_heads, length, width / n_heads)`."""
+    """States `(n, length, width)` split by attention head: `(n, n_heads, length, width / n_heads)`."""
     n, length, width = states.shape
     return states.view(n, length, n_heads, width // n_heads).transpose(1, 2)
 
@@ -241,7 +241,7 @@ class BlipScorer(MatchingScorer):
     @classmethod
     def gmacs_in(cls, folder: Path, options: BlipOptions) -> dict[str, float]:
         """Return 10^9 multiply-adds by part, for a text of the most tokens that the rules allow."""
-        # Without a cut, few questions exceed LAVIS' limit.
+        # Without truncation the LAVIS limit is a good bound: few questions exceed it.
         return blip_gmacs(_config(folder, options.rules), options.rules.max_tokens or LAVIS_TOKENS)
 
     def _set_up(self, tokenizer: Any, image_processor: Any) -> None:
@@ -295,11 +295,11 @@ class BlipScorer(MatchingScorer):
         return self.rules.max_tokens is not None and self.count_tokens(query) > self.rules.max_tokens
 
     def _clean_text(self, text: str) -> str:
-        """Return `text` as LAVIS cleans captions if the rules say so, else unchanged."""
+        """`text` as LAVIS cleans captions if the rules say so, else unchanged."""
         return clean_caption(text) if self.rules.caption else text
 
     def _tokens_on_device(self, queries: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return token ids and mask on the device; cached, so that all batches of frames share them."""
+        """Token ids and mask on the device; cached, so that all batches of frames share them."""
         ids, mask = self.text_inputs(queries)
         return ids.to(self._torch_device), mask.to(self._torch_device)
 
@@ -311,7 +311,7 @@ class BlipScorer(MatchingScorer):
         if not len(features):
             return np.empty((len(queries), 0))
         ids, mask = self._tokens(tuple(queries))
-        # The very tensor is held, so that no other one can take its place in memory and pass for it.
+        # Hold the tensor itself: a freed one's id could be reused by another.
         keys = self._keys
         if keys is None or keys.features is not features:
             keys = self._keys = _ImageKeys(features)
@@ -364,7 +364,7 @@ class BlipScorer(MatchingScorer):
         return super().prepare(frames) if self._image_processor is None else frames
 
     def _pixel_values(self, *parts: Pixels) -> torch.Tensor:
-        """Return fp32 pixel values on the device; for "hf" by transformers' own image processor, frame by frame."""
+        """Fp32 pixel values on the device; for "hf" by transformers' own image processor, frame by frame."""
         if self._image_processor is None:
             return super()._pixel_values(*parts)
         started = time.perf_counter()
@@ -387,7 +387,7 @@ def load_model(folder: Path, rules: BlipRules, *, label: str) -> Any:
 
 
 def _config(folder: Path, rules: BlipRules) -> Any:
-    """Return the checkpoint's configuration with the attention heads and epsilon that the rules set."""
+    """The checkpoint's configuration with the attention heads and epsilon that the rules set."""
     from transformers import BlipConfig
 
     config: Any = BlipConfig.from_pretrained(folder, local_files_only=True)

@@ -83,7 +83,7 @@ class FeatureCache:
             self.n_bytes = 0
 
 
-MAX_PICTURES = 32768  # about 60 MB of embeddings of 384 numbers
+MAX_PICTURES = 32768  # about 60 MB at 384 numbers each
 Features = NDArray[np.float32]
 
 
@@ -122,7 +122,7 @@ class DuplicateCache:
         if not features or len(self._earlier) >= self._max_pictures:
             return
         hashes = np.frombuffer(b"".join(features), np.uint8).reshape(len(features), -1)
-        # A cache: where nothing can be written, the next process computes the features again.
+        # A cache that cannot be written is skipped; the next process computes the features again.
         with suppress(OSError, InvalidInput):
             path.parent.mkdir(parents=True, exist_ok=True)
             with replace_file(path) as part, open(part, "wb") as file:
@@ -191,7 +191,7 @@ def using_feature_folder(folder: Path | None) -> Iterator[None]:
         return
     outer_folder, feature_folder = _feature_folder, _FeatureFolder(folder)
     _feature_folder = feature_folder
-    # Made before, a cache would neither be filled nor be written.
+    # Must be set before the first cache is created.
     duplicate_cache.cache_clear()
     try:
         yield
@@ -202,13 +202,13 @@ def using_feature_folder(folder: Path | None) -> Iterator[None]:
 
 
 def _file_stem(scorer_key: str) -> str:
-    """Return how the names of an encoder's files of features begin."""
+    """How the names of an encoder's files of features begin."""
     return f"features-{hashlib.sha256(scorer_key.encode()).hexdigest()[:16]}"
 
 
 def _hash(picture: Pixels) -> bytes:
-    """Return a hash of a picture's shape and pixels, 32 bytes."""
-    # SHA-256 is faster than others here, for processors have it built in; the shape keeps a reshaped picture apart
+    """A hash of a picture's shape and pixels, 32 bytes."""
+    # SHA-256 is fastest (hardware support); include the shape, which the bytes do not show
     digest = hashlib.sha256(repr(picture.shape).encode())
     digest.update(np.ascontiguousarray(picture).data)
     return digest.digest()

@@ -16,7 +16,7 @@ from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.rows.records import forward_gmacs
 
 _CLASS_TOKEN = ("clip", "blip")
-# Towers that end in one more attention, of a learned query to all patches.
+# Towers with an attention-pooling head: one learned query over all patches.
 _POOLING_HEAD = ("siglip", "siglip2", "aimv2")
 _GATED = ("aimv2",)
 
@@ -80,33 +80,33 @@ def blip_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
 
 
 def _in_gmacs(**macs: float) -> dict[str, float]:
-    """Return the given multiply-adds by name in units of 10^9."""
+    """The given multiply-adds by name in units of 10^9."""
     return {name: value / 1e9 for name, value in macs.items()}
 
 
 def _n_patches(vision: Any) -> int:
-    """Return the number of patches of an image: from its fixed size, or the largest number of a NaFlex checkpoint."""
+    """The number of patches of an image: from its fixed size, or the largest number of a NaFlex checkpoint."""
     return int(getattr(vision, "num_patches", None) or (vision.image_size // vision.patch_size) ** 2)
 
 
 def _n_tokens(model_type: str, vision: Any) -> int:
-    """Return the number of tokens of an image: its patches, and a class token if the model type has one."""
+    """The number of tokens of an image: its patches, and a class token if the model type has one."""
     return _n_patches(vision) + (model_type in _CLASS_TOKEN)
 
 
 def _image_tower(model_type: str, vision: Any) -> int:
-    """Return the multiply-adds of one image in a vision transformer, its pooling head included."""
+    """The multiply-adds of one image in a vision transformer, its pooling head included."""
     width, mlp, tokens = vision.hidden_size, vision.intermediate_size, _n_tokens(model_type, vision)
     embedding = _n_patches(vision) * 3 * vision.patch_size**2 * width
     layers = vision.num_hidden_layers * _layer(tokens, width, mlp, is_gated=model_type in _GATED)
-    # Keys and values of all patches, the one query's part, and SigLIP's further MLP; AIMv2's query is learned as it is.
+    # Keys and values of all patches, the query's part, and SigLIP's extra MLP (AIMv2 has none).
     head = 2 * tokens * width**2 + 2 * tokens * width + width**2
     head += 0 if model_type == "aimv2" else width**2 + 2 * width * mlp
     return int(embedding + layers + (head if model_type in _POOLING_HEAD else 0))
 
 
 def _layer(tokens: int, width: int, mlp: int, *, is_gated: bool = False) -> int:
-    """Return the multiply-adds of a transformer layer on `tokens` tokens: projections, attention and MLP."""
+    """The multiply-adds of a transformer layer on `tokens` tokens: projections, attention and MLP."""
     return 4 * tokens * width**2 + 2 * tokens**2 * width + (3 if is_gated else 2) * tokens * width * mlp
 
 

@@ -90,7 +90,7 @@ def download(checkpoint: Checkpoint) -> None:
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError
 
-    # The base is the error of the HTTP library, whichever it is.
+    # HfHubHTTPError's base is the HTTP library's error, which differs between releases.
     connection_errors = cast("tuple[type[Exception], ...]", (OSError, *HfHubHTTPError.__bases__))
     _check_space(checkpoint, Path(HF_HUB_CACHE))
     try:
@@ -121,11 +121,11 @@ def _check_space(checkpoint: Checkpoint, cache: Path) -> None:
 
 
 def _is_installed(encoder: str) -> bool:
-    """Return True if the modules of the extra that `encoder` needs are installed; False without an extra."""
+    """True if the modules of the extra that `encoder` needs are installed; False without an extra."""
     modules = _MODULES_BY_EXTRA.get(ENCODERS.fact(encoder, "extra"), ())
     return bool(modules) and all(find_spec(module) is not None for module in modules)
 
 
 def _with_checkpoint(checkpoint: Checkpoint) -> str:
-    """Return the encoder of `checkpoint` with it as an option, e.g. `clip:checkpoint=clip-vit-base-patch32`."""
+    """The encoder of `checkpoint` with it as an option, e.g. `clip:checkpoint=clip-vit-base-patch32`."""
     return f"{checkpoint.encoder}:checkpoint={checkpoint.name}"

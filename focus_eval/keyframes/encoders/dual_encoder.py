@@ -134,7 +134,7 @@ class DualEncoderScorer(TorchScorer):
         super().close()
 
     def _embed_query(self, query: str) -> FloatArray:
-        """Return the query's embedding `(d,)`, not normalised."""
+        """The query's embedding `(d,)`, not normalised."""
         inputs = {name: part.to(self._torch_device) for name, part in self.text_inputs([checked_query(query)]).items()}
         embeddings = self._text_runner.run(
             lambda _: pooled_output(self._model.get_text_features(**inputs)), 1, dtype=torch.float32
@@ -244,7 +244,7 @@ class SiglipScorer(DualEncoderScorer):
 
 
 def _load_model(folder: Path, label: str) -> Any:
-    """Return the transformers model that the configuration in `folder` names; `label` is for errors."""
+    """The transformers model that the configuration in `folder` names; `label` is for errors."""
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
@@ -254,7 +254,7 @@ def _load_model(folder: Path, label: str) -> Any:
 
 
 def _config(folder: Path) -> Any:
-    """Return the configuration in `folder`, without the network or code of the checkpoint."""
+    """The configuration in `folder`, without the network or code of the checkpoint."""
     from transformers import AutoConfig
 
     return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -387,7 +387,7 @@ def as_patches(pixels: torch.Tensor, patch: int) -> tuple[torch.Tensor, tuple[in
 
 @cache
 def _lowercase() -> Any:
-    """Return the normaliser that transformers' own SigLIP 2 tokenizer uses; str.lower differs at a final sigma."""
+    """The normaliser that transformers' own SigLIP 2 tokenizer uses; str.lower differs at a final sigma."""
     from tokenizers.normalizers import Lowercase
 
     return Lowercase()

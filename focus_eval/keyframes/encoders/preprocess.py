@@ -57,7 +57,7 @@ def pillow_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray
 
 
 def _resize_axis(images: torch.Tensor, axis: int, size: int, resample: int) -> torch.Tensor:
-    """Return uint8 images resized to `size` pixels along one axis, with Pillow's fixed-point sums."""
+    """Uint8 images resized to `size` pixels along one axis, with Pillow's fixed-point sums."""
     starts, weights = _weights_on(images.device, images.shape[axis], size, resample)
     shape = [1, 1, 1, 1]
     shape[axis] = size
@@ -73,7 +73,7 @@ def _resize_axis(images: torch.Tensor, axis: int, size: int, resample: int) -> t
 
 @lru_cache(maxsize=256)
 def _weights_on(device: torch.device, size_in: int, size_out: int, resample: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return `pillow_weights` as tensors on `device`; cached, because an upload waits for the device's queue."""
+    """`pillow_weights` as tensors on `device`; cached, because an upload waits for the device's queue."""
     first, fixed = pillow_weights(size_in, size_out, resample)
     return torch.from_numpy(first).to(device), torch.from_numpy(fixed).to(device)
 
@@ -97,7 +97,7 @@ class ImageRules:
         mean, std: per channel, of values in [0, 1].
     """
 
-    # False: inputs of frames of different sizes differ in size too, and cannot share a batch.
+    # False if input size follows frame size: such frames cannot share a batch.
     has_one_size: ClassVar[bool] = True
 
     height: int
@@ -209,7 +209,7 @@ def normalise(images: torch.Tensor, rules: ImageRules) -> torch.Tensor:
 
 @cache
 def _constants(rules: ImageRules, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return mean and std `(3, 1, 1)` and 255 on `device`; cached, because an upload waits for the device's queue."""
+    """Mean and std `(3, 1, 1)` and 255 on `device`; cached, because an upload waits for the device's queue."""
     mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (rules.mean, rules.std))
     return mean, std, torch.tensor(255.0, device=device)
 
@@ -222,7 +222,7 @@ def release_constants() -> None:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Return the shared threads that resize with Pillow, which releases Python's lock meanwhile."""
+    """The shared threads that resize with Pillow, which releases Python's lock meanwhile."""
     return ThreadPoolExecutor(min(16, n_cores()), thread_name_prefix="resize")
 
 

@@ -15,7 +15,7 @@ from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.core.types import FloatArray, IntArray, checked_query, frozen_floats
 from focus_eval.keyframes.encoders.base import Encoder
 
-_WILDCARD = ""  # a trace is for any video and any query
+_WILDCARD = ""  # matches any video or query
 _Key = tuple[str, str]
 _Row = tuple[str, str, ArrayLike, ArrayLike]  # video, query, frames (n,), relevance (n,)
 
@@ -55,7 +55,8 @@ class RecordedScorer(Encoder):
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
         """Return the recorded relevance of `frames`; raise EncoderError for a query or a frame without one."""
         video, query = Path(video), checked_query(query)
-        keys = ((video.name, query), (video.stem, query), (_WILDCARD, _WILDCARD))  # a bare trace serves any
+        # fall back to a trace without video or query
+        keys = ((video.name, query), (video.stem, query), (_WILDCARD, _WILDCARD))
         relevance_by_frame = next((self._table[key] for key in keys if key in self._table), None)
         if relevance_by_frame is None:
             raise EncoderError(f"{video.name}: nothing is recorded for the query {query[:60]!r} in {self._source}")
@@ -90,7 +91,7 @@ class RecordedScorer(Encoder):
 
 
 def _trace_row(trace: Any) -> _Row:
-    """Return a trace, relevance of frames 0, 1, .., as a row for any video and query."""
+    """A trace, relevance of frames 0, 1, .., as a row for any video and query."""
     values = np.asarray(trace)
     if values.ndim != 1 or values.dtype.kind not in "fiub":
         raise InvalidInput(f"a relevance trace must be numbers of shape (n_frames,), got {values.dtype} {values.shape}")
@@ -98,7 +99,6 @@ def _trace_row(trace: Any) -> _Row:
 
 
 def _read(path: Path) -> list[_Row]:
-    """Return the rows of a `.npy` or `.jsonl` file; raise InvalidInput, naming it, if it cannot be read."""
     readers = {".npy": _read_npy, ".jsonl": _read_json_lines}
     if path.suffix not in readers:
         raise InvalidInput(f"{path}: relevance is read from {', '.join(readers)} files")
@@ -123,7 +123,7 @@ def _read_json_lines(path: Path) -> Iterable[_Row]:
         try:
             row = json.loads(line) if line.strip() else None
         except ValueError as error:
-            if number == len(lines):  # no newline after it: the writer was killed
+            if number == len(lines):  # unfinished last line: the writer was killed
                 return
             raise InvalidInput(f"line {number} is not JSON ({error})") from error
         if row is not None:
@@ -131,7 +131,7 @@ def _read_json_lines(path: Path) -> Iterable[_Row]:
 
 
 def _json_row(row: Any, number: int) -> _Row:
-    """Return (video, query, frames, relevance) of a decoded line; null relevance becomes NaN."""
+    """(video, query, frames, relevance) of a decoded line; null relevance becomes NaN."""
     required_keys = ("video", "query", "pulled_frames", "pulled_relevance")
     missing = [key for key in required_keys if not isinstance(row, dict) or key not in row]
     if missing:
@@ -142,7 +142,6 @@ def _json_row(row: Any, number: int) -> _Row:
 
 
 def _digest(table: dict[_Key, dict[int, float]]) -> str:
-    """Return a hash of the whole table, so that an edited file gets another revision."""
     digest = hashlib.sha256()
     for key in sorted(table):
         frames = np.array(sorted(table[key]), dtype="<i8")

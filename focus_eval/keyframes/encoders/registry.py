@@ -118,20 +118,20 @@ def encoder_revision(name: str, options: Mapping[str, Any]) -> str:
         files = [Path(value).expanduser() for value in values.values() if isinstance(value, (str, Path)) and value]
         kind: Any = ENCODERS.load(name)
         return _revision(kind, name, json.dumps(values, sort_keys=True, default=str), _stamps(files))
-    except FocusEvalError as error:  # no run starts from that: preflight says what is missing
+    except FocusEvalError as error:  # preflight reports missing weights before a run starts
         return f"not here: {error}"
 
 
 @lru_cache(maxsize=256)
 def _revision(kind: Any, name: str, options: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
-    """Return the encoder's `revision`; cached by its options, as JSON, and the state of the files they name."""
+    """The encoder's `revision`; cached by its options, as JSON, and the state of the files they name."""
     _, values = read_encoder(name, json.loads(options))
     with ENCODERS.name_missing_extra(name):
         return str(kind.revision_of(**values))
 
 
 def _stamps(files: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
-    """Return (path, bytes, modification time in ns) of each existing file in `files` and in folders among them."""
+    """(path, bytes, modification time in ns) of each existing file in `files` and in folders among them."""
     stamps = []
     for path in files:
         for file in [path, *sorted(path.iterdir())] if path.is_dir() else [path]:

@@ -32,7 +32,7 @@ def filter_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray
     values = kernel((taps[None, :] + first[:, None] - centres[:, None] + 0.5) * (1.0 / stretch))
     values[taps[None, :] >= (stop - first)[:, None]] = 0.0
     total = np.zeros(size_out)
-    for column in values.T:  # one after another, as both add them
+    for column in values.T:  # sequential sum, as Pillow and torch do it
         total += column
     return first, values * (1.0 / total)[:, None]
 
@@ -43,7 +43,7 @@ def fixed_point(weights: FloatArray, n_bits: int) -> FloatArray:
 
 
 def _bilinear(x: FloatArray) -> FloatArray:
-    """Return the triangle filter at distance `x`, in pixels; 0 from 1 on."""
+    """The triangle filter at distance `x`, in pixels; 0 from 1 on."""
     return np.maximum(1.0 - np.abs(x), 0.0)
 
 
@@ -68,11 +68,11 @@ FILTERS: dict[int, tuple[Callable[[FloatArray], FloatArray], float]] = {
 # clipped to 8 bits, one pass along the height. Sums of integers are exact in floating point while they are small
 # enough, whatever the order of the additions, so that matrix products give the same bits.
 
-_COLUMNS_AT_ONCE = 16  # a block of the filter's matrix is mostly zeros where it is wide
-_ROWS_AT_ONCE = 256  # few products of Python's, and they stay in the processor's cache
-# OpenBLAS spreads larger products over threads, which costs more than it saves here, above all on a busy machine.
+_COLUMNS_AT_ONCE = 16  # wide blocks of the filter matrix are mostly zeros
+_ROWS_AT_ONCE = 256  # few Python calls, and blocks fit the processor's cache
+# OpenBLAS threads larger products, which costs more than it saves here.
 _PRODUCTS_AT_ONCE = 1 << 18
-_MIDDLE = 128  # of 8 bits: sums of values around zero are smaller
+_MIDDLE = 128  # centre of 8 bits: sums around zero stay smaller
 
 
 def resize_squares(squares: Pixels, size: int) -> Pixels:
@@ -126,17 +126,17 @@ class _AxisFilter:
 
 @lru_cache(maxsize=64)
 def _axis_filter(size_in: int, size_out: int) -> _AxisFilter:
-    """Return the bicubic filter that resizes rows of `size_in` pixels to `size_out`; cached."""
+    """The bicubic filter that resizes rows of `size_in` pixels to `size_out`; cached."""
     first, weights = filter_weights(size_in, size_out, BICUBIC)
     largest_weight = float(weights.max())
-    # As many fraction bits, at most 22, as leave the largest weight within int16.
+    # Most fraction bits, up to 22, that keep the largest weight within int16.
     n_bits = next((bits for bits in range(22) if int(0.5 + largest_weight * (1 << (bits + 1))) >= 1 << 15), 22)
     fixed = fixed_point(weights, n_bits)
     matrix = np.zeros((size_in, size_out))
     for column, (start, values) in enumerate(zip(first, fixed, strict=True)):
         part = matrix[start : start + len(values), column]
         part[:] = values[: len(part)]  # past the border the weight is 0
-    # Half a pixel to round, and what subtracting the middle took where the weights' sum is not quite 1.
+    # Rounding offset, plus a correction for the centred values where the weights do not sum to exactly 1.
     offset = (1 << (n_bits - 1)) + _MIDDLE * (matrix.sum(axis=0) - (1 << n_bits))
     largest = _MIDDLE * np.abs(matrix).sum(axis=0).max() + np.abs(offset).max()
     dtype = np.float32 if largest < 1 << 24 else np.float64

@@ -32,7 +32,7 @@ from focus_eval.keyframes.rows.files import aside_path
 from focus_eval.keyframes.video.manifest import FileState, content_hash, file_state
 
 LAYOUT = 2  # raised whenever the tables change; 1 had no checksums
-_APPLICATION_ID = 0x464F4352  # says in the file's header whose file it is
+_APPLICATION_ID = 0x464F4352  # SQLite application id of our stores
 _CHECK_BYTES = 4
 _DAMAGE = ("malformed", "not a database", "no such table", "no such column", "has no column", "decode")
 _BUSY = ("database is locked", "database table is locked", "locking protocol")
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS file (
   path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, fingerprint BLOB NOT NULL
 );
 """
-# Apart from the others, so that a store which was made before it had them is still read.
+# Created separately: older stores lack these tables and are still read.
 _LATER_TABLES = """
 CREATE TABLE IF NOT EXISTS scan (
   path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, content BLOB NOT NULL
@@ -60,7 +60,7 @@ CREATE TABLE IF NOT EXISTS reply (key TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
 _FILE_STATE = "path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
 _DECODER = " libavcodec "  # in a video's key, between fingerprint and version
-_NO_QUERY = ""  # the series of embeddings; a real query is never empty
+_NO_QUERY = ""  # key of embeddings; a real query is never empty
 
 ResultT = TypeVar("ResultT")
 
@@ -128,7 +128,7 @@ class RelevanceStore:
         is_stored, stored_vectors = self.embeddings(scorer, video, frames)
         if is_stored.all():
             return stored_vectors
-        refreshed: NDArray[np.float32] = vectors.copy()  # the file was damaged between both
+        refreshed: NDArray[np.float32] = vectors.copy()  # the file was damaged between the two reads
         refreshed[is_stored] = stored_vectors.reshape(-1, vectors.shape[1])
         return refreshed
 
@@ -159,7 +159,7 @@ class RelevanceStore:
         if self._write("relevance", "value", (scorer, video, query), frames, blobs):
             return values
         stored_values = self.relevance(scorer, video, query, frames)
-        return np.where(np.isnan(stored_values), values, stored_values)  # as above
+        return np.where(np.isnan(stored_values), values, stored_values)  # damaged between the two reads
 
     def video_fingerprint(self, path: Path | str) -> str:
         """Return the hash of the file's content; hashed again only when size, time of change or inode differ.
@@ -169,7 +169,7 @@ class RelevanceStore:
         """
         path = Path(path).resolve()
         state = file_state(path)
-        with self._hashing:  # the questions of a video ask at once; one of them hashes it
+        with self._hashing:  # several questions of a video ask at once; hash it only once
             fingerprint = self.known_fingerprint(path)
             if fingerprint is None:
                 fingerprint = content_hash(path)
@@ -198,7 +198,7 @@ class RelevanceStore:
         self._keep("reply", (key,), content)
 
     def _kept(self, table: str, condition: str, key: tuple[str | int, ...]) -> bytes | None:
-        """Return the content stored under `key`; None if table or entry is missing, or the entry is damaged."""
+        """The content stored under `key`; None if table or entry is missing, or the entry is damaged."""
 
         def read(connection: sqlite3.Connection) -> bytes | None:
             """Return the content from the database."""
@@ -257,7 +257,7 @@ class RelevanceStore:
                 else:
                     sound[frame] = value
             if damaged:
-                with _transaction(connection):  # by its value: another process may have put it again
+                with _transaction(connection):  # delete by value: another process may have stored it again
                     connection.executemany(f"DELETE FROM {table} WHERE (series, frame, {column}) = (?, ?, ?)", damaged)
                 self._warn(f"{len(damaged)} damaged values of {table}; they are computed again")
             return sound
@@ -290,13 +290,13 @@ class RelevanceStore:
         return self._run(write)
 
     def _series_number(self, connection: sqlite3.Connection, series: tuple[str, str, str]) -> int | None:
-        """Return the database's number of a series; None if it has none yet. Kept in memory outside transactions."""
+        """The database's number of a series; None if it has none yet. Kept in memory outside transactions."""
         if series not in self._series:
             ask = "SELECT id FROM series WHERE scorer = ? AND video = ? AND query = ?"
             row = connection.execute(ask, series).fetchone()
             if row is not None and not isinstance(row[0], int):
                 raise sqlite3.DatabaseError("malformed: the number of a series is none")
-            if row is None or connection.in_transaction:  # a number of a transaction that may yet fail is not kept
+            if row is None or connection.in_transaction:  # do not remember an id whose transaction may still roll back
                 return None if row is None else int(row[0])
             self._series[series] = int(row[0])
         return self._series[series]
@@ -320,9 +320,9 @@ class RelevanceStore:
             raise RunError(f"{self.path}: the store cannot be made here ({error.strerror})") from error
 
     def _connected(self) -> sqlite3.Connection:
-        """Return the open connection; opened again after a fork or `close`."""
+        """The open connection; opened again after a fork or `close`."""
         if self._connection is not None and self._owner != os.getpid():
-            _OF_PARENTS.append(self._connection)  # after a fork: closing it here would break the parent's locks
+            _OF_PARENTS.append(self._connection)  # inherited by fork: closing it would release the parent's locks
             self._connection = None
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -341,19 +341,18 @@ class RelevanceStore:
             return False
         inode = self._inode
         self.close()
-        if inode is not None and self._inode_now() == inode:  # else another process has done it
+        if inode is not None and self._inode_now() == inode:  # otherwise another process has removed it already
             with open(self.path, "rb") as file:
                 if file.read(72)[68:] != _APPLICATION_ID.to_bytes(4, "big"):
                     return False
             damaged_path = aside_path(self.path)
-            for suffix in ("-wal", "-shm", ""):  # a new file must not find the old one's log
+            for suffix in ("-wal", "-shm", ""):  # a new file must not replay the old write-ahead log
                 with suppress(FileNotFoundError):
                     os.replace(f"{self.path}{suffix}", f"{damaged_path}{suffix}")
             self._warn(f"damaged ({error}), kept as {damaged_path.name}; what it held is computed again")
         return True
 
     def _inode_now(self) -> int | None:
-        """Return the inode of the store's file; None if there is no file."""
         return self.path.stat().st_ino if self.path.exists() else None
 
     def _warn(self, message: str) -> None:
@@ -361,7 +360,7 @@ class RelevanceStore:
         print(f"{self.path}: {message}", file=sys.stderr, flush=True)
 
     def _explain(self, error: Exception) -> RunError:
-        """Return SQLite's error as a RunError that says what to do: wait, free space, delete or check permissions."""
+        """SQLite's error as a RunError that says what to do: wait, free space, delete or check permissions."""
         text = str(error)
         if any(busy in text for busy in _BUSY):
             return RunError(
@@ -390,7 +389,7 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(path, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("BEGIN")  # one snapshot: another process may be laying out the file right now
+        connection.execute("BEGIN")  # one snapshot: another process may be creating the tables right now
         ask = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
         owner, layout, n_tables = (connection.execute(item).fetchone()[0] for item in ask)
         connection.execute("COMMIT")
@@ -400,9 +399,7 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
             if n_tables:
                 raise RunError(f"{path}: a relevance store of layout {layout}, this version reads {LAYOUT}; delete it")
             _lay_out(connection, lock_seconds)
-        connection.execute(
-            "PRAGMA synchronous = NORMAL"
-        )  # with WAL: a power cut may lose the last puts, never the file
+        connection.execute("PRAGMA synchronous = NORMAL")  # safe with WAL: a power cut loses the last writes at most
         connection.execute("PRAGMA cache_size = -65536")
     except BaseException:
         connection.close()
@@ -427,22 +424,21 @@ def _create(connection: sqlite3.Connection, tables: str) -> None:
 
 
 def _entry_key(table: str, key: tuple[str | int, ...]) -> int:
-    """Return the checksum of an entry's key."""
     return _key(*key) if table == "file" else _key(table, *key)
 
 
 def _key(*parts: Any) -> int:
-    """Return the checksum of a value's key (series or file), from which the value's own checksum continues."""
+    """The checksum of a value's key (series or file), from which the value's own checksum continues."""
     return zlib.crc32(json.dumps(parts).encode())
 
 
 def _seal(value: bytes, key: int, frame: int = 0) -> bytes:
-    """Return `value` followed by 4 bytes of checksum over its key, frame and content."""
+    """`value` followed by 4 bytes of checksum over its key, frame and content."""
     return value + zlib.crc32(value, zlib.crc32(frame.to_bytes(8, "little", signed=True), key)).to_bytes(4, "little")
 
 
 def _unseal(blob: Any, key: int, frame: Any = 0) -> bytes | None:
-    """Return the value of a sealed `blob`; None unless it was sealed for `key` and `frame`."""
+    """The value of a sealed `blob`; None unless it was sealed for `key` and `frame`."""
     if not isinstance(blob, bytes) or not isinstance(frame, int) or len(blob) < _CHECK_BYTES:
         return None
     value = blob[:-_CHECK_BYTES]
@@ -479,5 +475,5 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _file_key(path: Path, state: FileState) -> tuple[str | int, ...]:
-    """Return the database key of a file in a state; a path that is not UTF-8 is escaped, as SQLite requires."""
+    """The database key of a file in a state; a path that is not UTF-8 is escaped, as SQLite requires."""
     return (str(path.resolve()).encode(errors="backslashreplace").decode(), *state)

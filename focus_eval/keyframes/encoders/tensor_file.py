@@ -63,7 +63,7 @@ class _Tensors(pickle.Unpickler):
 
 
 def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> _Tensor:
-    """Return a function that takes the buffers by name and returns the tensor stored in `buffer`."""
+    """A function that takes the buffers by name and returns the tensor stored in `buffer`."""
 
     def tensor(buffers: dict[str, NDArray[Any]]) -> NDArray[Any]:
         """Return the tensor as a contiguous array; raise ValueError if it reaches beyond its buffer."""
@@ -78,7 +78,7 @@ def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, 
 
 
 def _read_buffer(file: BinaryIO, dtype: np.dtype[Any], n_values: int) -> NDArray[Any]:
-    """Return the next buffer of the file, `n_values` numbers; raise EOFError if it is cut off."""
+    """The next buffer of the file, `n_values` numbers; raises EOFError if it is cut off."""
     header_bytes = int.from_bytes(file.read(8), "little")
     values = np.frombuffer(file.read(n_values * dtype.itemsize), dtype)
     if not header_bytes == n_values == values.size:

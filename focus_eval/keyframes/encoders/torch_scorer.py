@@ -34,7 +34,7 @@ from focus_eval.keyframes.encoders.weights import Located, locate, weights_ident
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
 _HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_FORWARD_LOCK = threading.RLock()  # torch's switches hold for the whole process, so forwards take turns
+_FORWARD_LOCK = threading.RLock()  # precision switches are process-wide, so only one forward runs at a time
 T = TypeVar("T")
 _OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "out of memory")
 
@@ -191,7 +191,7 @@ class BatchRunner:
     def _attempt(
         self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, precision: Precision
     ) -> torch.Tensor | None:
-        """Return the forward's result; None if the batch does not fit into memory."""
+        """The forward's result; None if the batch does not fit into memory."""
         try:
             with torch.inference_mode():
                 inputs = load(part)
@@ -258,13 +258,13 @@ def _switch_precisions(*, is_tf32: bool) -> Iterator[None]:
     switches = _precision_switches()
     shown_precisions = [switch.fp32_precision for switch in switches]
     precisions = []
-    # A switch without a value of its own shows its parent's. Parents come first: without theirs, each shows its own.
+    # An unset switch shows its parent's value. Clear parents first, then each shows its own.
     for switch in switches:
         precisions.append(switch.fp32_precision)
         switch.fp32_precision = "none"
-    # No newer switch contradicts it now.
+    # With the newer switches cleared, the older ones can be read.
     matmul, allows_tf32 = torch.get_float32_matmul_precision(), True
-    # Where torch raises, TF32 in convolutions is on, and the newer switches, which are cleared, do not say so.
+    # torch raises where old and new switches disagree; TF32 in convolutions is on then.
     with suppress(RuntimeError):
         allows_tf32 = bool(torch.backends.cudnn.allow_tf32)
     try:
@@ -276,19 +276,19 @@ def _switch_precisions(*, is_tf32: bool) -> Iterator[None]:
             switch.fp32_precision = "ieee"
         yield
     finally:
-        # The older switches write into the newer ones, so these come last.
+        # Setting the older switches overwrites the newer ones: restore the newer last.
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = allows_tf32
         for switch, precision in reversed([*zip(switches, precisions, strict=True)]):
             switch.fp32_precision = precision
-        # cuDNN's default, TF32 unless a parent says otherwise, cannot be set again: where one does, it is followed.
+        # cuDNN's unset default cannot be restored; set it to what its parent implies.
         for switch, precision in zip(switches, shown_precisions, strict=True):
             if switch.fp32_precision != precision:
                 switch.fp32_precision = "none"
 
 
 def _precision_switches() -> list[Any]:
-    """Return torch's newer switches: two parents, three of a GPU, three of a processor; [] before torch 2.9."""
+    """Torch's newer switches: two parents, three of a GPU, three of a processor; [] before torch 2.9."""
     backends: Any = torch.backends
     if not hasattr(backends, "fp32_precision"):
         return []
@@ -435,7 +435,7 @@ class TorchScorer(Encoder):
 
     @classmethod
     def _locate(cls, options: EncoderOptions) -> Located:
-        """Return the checkpoint that the options name, or the default one; raise MissingWeights if it is not here."""
+        """The checkpoint that the options name, or the default one; raises MissingWeights if it is not here."""
         name = options.checkpoint or cls.default_checkpoint
         return locate(name, revision=options.revision, model_type=cls.model_type)
 
@@ -476,12 +476,12 @@ class TorchScorer(Encoder):
         self._model = None
         self._uploader.close()
         release_constants()
-        gc.collect()  # networks refer to themselves: without it the memory is returned some time later, or never
+        gc.collect()  # networks hold reference cycles: collect now to free the device memory
         if self._torch_device.type == "cuda":
             torch.cuda.empty_cache()
 
     def _runner(self, batch_size: int) -> BatchRunner:
-        """Return a new runner of batches on the encoder's device, whose time counts as the encoder's."""
+        """A new runner of batches on the encoder's device, whose time counts as the encoder's."""
         runner = BatchRunner(self._torch_device, self.options.precision, batch_size, recoveries=self.recoveries)
         self._runners.append(runner)
         return runner
@@ -497,7 +497,7 @@ class TorchScorer(Encoder):
         """Queue `tower(pixel values)` of all frames of `parts`, batch by batch; see `BatchRunner.queue`."""
         parts = [checked_frames(part) for part in parts]
         n = sum(len(part) for part in parts)
-        if not n:  # the shape of one frame's features, none of them
+        if not n:  # empty array with the shape of one frame's features
             blank = np.zeros((1, self.image_rules.height, self.image_rules.width, 3), dtype=np.uint8)
             finish = self._queue([blank], tower, dtype=dtype, to_host=to_host)
             return lambda: finish()[:0]
@@ -509,7 +509,7 @@ class TorchScorer(Encoder):
         return self._image_runner.queue(tower, n, dtype=dtype, load=load, to_host=to_host)
 
     def _pixel_values(self, *parts: Pixels) -> torch.Tensor:
-        """Return fp32 pixel values `(n, 3, height, width)` of all frames of `parts`, on the device."""
+        """Fp32 pixel values `(n, 3, height, width)` of all frames of `parts`, on the device."""
         started = time.perf_counter()
         rules = [self.image_rules.of_size(*part.shape[1:3]) for part in parts]
         if self._resizes_on_device:
@@ -560,7 +560,7 @@ class MatchingScorer(TorchScorer):
     def _match_in_batches(
         self, features: torch.Tensor, match: Callable[[torch.Tensor, slice], torch.Tensor], *, rows_per_frame: int = 1
     ) -> torch.Tensor:
-        """Return `match(image tokens, slice of frames)` of `features`, batch by batch, float64 on the CPU."""
+        """`match(image tokens, slice of frames)` of `features`, batch by batch, float64 on the CPU."""
         finish = self._text_runner.queue(
             lambda loaded: match(self._states(loaded[0]), loaded[1]),
             len(features),
@@ -572,5 +572,5 @@ class MatchingScorer(TorchScorer):
         return finish().double()
 
     def _states(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Return image tokens in the dtype of the computation: half-precision tokens become fp32 outside autocast."""
+        """Image tokens in the dtype of the computation: half-precision tokens become fp32 outside autocast."""
         return tokens if torch.is_autocast_enabled(self._torch_device.type) else tokens.float()

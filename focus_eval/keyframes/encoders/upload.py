@@ -22,7 +22,7 @@ class Uploader:
         self._device = device
         self._is_cuda = device.type == "cuda"
         self._lock = threading.Lock()
-        # Made once and reused: fresh memory for a batch of 1080p costs seven times the copy, in page faults.
+        # Reused: page faults of fresh memory for a 1080p batch cost seven times the copy.
         self._buffer = torch.empty(0, dtype=torch.uint8)
         self._stream: Any = None
         self._is_copied: Any = None
@@ -52,7 +52,7 @@ class Uploader:
         """Copy all of `parts` into the buffer and return the filled bytes; valid until the next call."""
         n_bytes = sum(part.nbytes for part in parts)
         if self._is_copied is not None:
-            # The batch before may still be on its way out of the buffer.
+            # Wait until the previous batch has left the buffer.
             self._is_copied.synchronize()
         if self._buffer.numel() < n_bytes:
             self._buffer = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=self._is_cuda)
@@ -63,7 +63,7 @@ class Uploader:
         return self._buffer[:n_bytes]
 
     def _copy_to_device(self, filled: torch.Tensor) -> torch.Tensor:
-        """Return the filled bytes on the device; on a GPU the copy runs on its own stream, and readers wait for it."""
+        """The filled bytes on the device; on a GPU the copy runs on its own stream, and readers wait for it."""
         if not self._is_cuda:
             return filled.clone()
         if self._stream is None:
@@ -73,7 +73,7 @@ class Uploader:
             self._is_copied.record()
         reader = torch.cuda.current_stream(self._device)
         reader.wait_event(self._is_copied)
-        # The memory belongs to the copying stream, which must not reuse it before the reader is done with it.
+        # Tell the allocator that `reader` uses this memory, so that the copy stream does not reuse it early.
         on_device.record_stream(reader)
         return on_device
 
@@ -96,7 +96,7 @@ def start_fetch(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def _group_by_size(parts: Sequence[Pixels]) -> list[tuple[int, tuple[int, ...]]]:
-    """Return (number of frames, size `(h, w, c)`) of each run of neighbouring parts with one size."""
+    """(number of frames, size `(h, w, c)`) of each run of neighbouring parts with one size."""
     groups: list[tuple[int, tuple[int, ...]]] = []
     for part in parts:
         n, shape = len(part), part.shape[1:]

@@ -141,14 +141,14 @@ def local_gmacs(encoder: str, options: Mapping[str, Any]) -> dict[str, float]:
     except MissingWeights:
         checkpoint = known_checkpoint(str(options.get("checkpoint") or ENCODERS.fact(encoder, "default_checkpoint")))
         return dict(checkpoint.gmacs) if checkpoint and checkpoint.encoder == encoder else {}
-    except FocusEvalError:  # preflight says what is missing
+    except FocusEvalError:  # preflight reports missing weights
         return {}
 
 
 SHARDS = "model.safetensors.index.json"
-# What of a local folder can change a number: weights, rules of images and text, templates.
+# Files of a local checkpoint that can change a result: weights, processor settings, templates.
 _HASHED_SUFFIXES = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
-# Files from this size on are hashed once; the hash is kept under the file's size and time of change.
+# Hashes of files from this size on are cached by size and modification time.
 _MIN_BYTES_TO_KEEP_HASH = 256 << 20
 
 
@@ -286,7 +286,7 @@ def load_weights(model_class: Any, folder: Path, *, config: Any, label: str) -> 
             dtype=torch.float32,
             use_safetensors=True,
             local_files_only=True,
-            ignore_mismatched_sizes=True,  # reported, and refused below in one line
+            ignore_mismatched_sizes=True,  # mismatches are reported and refused below
             output_loading_info=True,
         )
     except SafetensorError as error:
@@ -335,7 +335,7 @@ def _check(folder: Path, label: str, model_type: str | tuple[str, ...]) -> None:
 def _missing_line(
     checkpoint: str, published: Checkpoint | None, repository: str, revision: str, folder: Path | None
 ) -> str:
-    """Return the message for a checkpoint that is not here: a wrong path or name, or its size and download command."""
+    """The message for a checkpoint that is not here: a wrong path or name, or its size and download command."""
     if not published and is_path(checkpoint):
         return f"checkpoint {checkpoint!r}: no such folder; correct the path"
     if not published and "/" not in checkpoint:
@@ -390,7 +390,7 @@ def _identity(repository: str, folder: Path) -> str:
     ", damaged" is added if a file in the hub's cache is.
     """
     if Path(repository).expanduser().is_dir():
-        # By content and without the path: two machines then give one checkpoint one identity.
+        # Hash the content, not the path: the same checkpoint has the same identity on every machine.
         return f"{folder.resolve().name}@{_folder_hash(folder)}"
     # In the hub's cache a snapshot's folder is named by its commit.
     return f"{repository}@{folder.name}" + (", damaged" if damage_lines(folder) else "")
@@ -425,12 +425,12 @@ def damaged_files(folder: Path) -> list[Path]:
 
 @cache
 def _git_hash(file: Path, size: int, changed_ns: int) -> str:
-    """Return the hash that git gives the file's content; cached by size and time of change."""
+    """The hash that git gives the file's content; cached by size and time of change."""
     return hashlib.sha1(b"blob %d\0" % size + file.read_bytes()).hexdigest()
 
 
 def _folder_hash(folder: Path) -> str:
-    """Return "sha256:" and 16 digits: a hash of names and contents of the folder's weights, rules and templates."""
+    """ "sha256:" and 16 digits: a hash of names and contents of the folder's weights, rules and templates."""
     files = sorted(file for file in folder.iterdir() if file.is_file() and file.suffix in _HASHED_SUFFIXES)
     digest = hashlib.sha256()
     for file in files:
@@ -441,7 +441,7 @@ def _folder_hash(folder: Path) -> str:
 
 @cache
 def _file_hash(file: Path, size: int, changed_ns: int) -> str:
-    """Return the SHA-256 of a file; of a large one it is kept on disk until size or time of change differ."""
+    """The SHA-256 of a file; of a large one it is kept on disk until size or time of change differ."""
     if size < _MIN_BYTES_TO_KEEP_HASH:
         return _sha256(file)
     home = cache_folder() / "hashes"
@@ -450,7 +450,7 @@ def _file_hash(file: Path, size: int, changed_ns: int) -> str:
         return (home / key).read_text(encoding="utf-8")
     print(f"hashing {file} ({size / 1e9:.1f} GB), once", file=sys.stderr, flush=True)
     digest = _sha256(file)
-    with suppress(OSError, InvalidInput):  # a cache: where nothing can be written it is hashed in every process
+    with suppress(OSError, InvalidInput):  # a cache that cannot be written: every process hashes again
         home.mkdir(parents=True, exist_ok=True)
         with replace_file(home / key) as part:
             part.write_text(digest, encoding="utf-8")
@@ -458,7 +458,6 @@ def _file_hash(file: Path, size: int, changed_ns: int) -> str:
 
 
 def _sha256(file: Path) -> str:
-    """Return the SHA-256 of the file's content in hexadecimal digits."""
     digest = hashlib.sha256()
     with open(file, "rb") as opened:
         while block := opened.read(1 << 20):

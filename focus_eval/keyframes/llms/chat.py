@@ -164,7 +164,7 @@ class RefusedSettings:
         Args:
             error: the answer to the request `accepted`.
         """
-        # A value out of range is refused too, and is the user's to mend.
+        # A value out of range is the user's error: do not drop the parameter.
         is_named = str(error.code).startswith("unsupported_")
         is_refusal = _UNSUPPORTED.search(str(error)) and (is_named or not _OUT_OF_RANGE.search(str(error)))
         if error.status_code not in (400, 422) or not is_refusal:
@@ -216,7 +216,7 @@ class ChatClient:
         self._spending = spending
         self._attempts = attempts
         self._backoff_seconds = backoff_seconds
-        # Its own: with that of the process, another thread's task of lmms-eval may be guessing an answer just then.
+        # A private generator: lmms-eval tasks draw from the process's `random` in other threads.
         self._jitter = random.Random()
         self._secrets = [secret for secret in secrets if len(secret) >= MIN_KEY_CHARACTERS]
         self._refused = refused or RefusedSettings()
@@ -262,7 +262,7 @@ class ChatClient:
         return completion
 
     def _retrying(self) -> Retrying:
-        """Return the loop that repeats a call while `may_succeed_later`, up to the attempts allowed."""
+        """The loop that repeats a call while `may_succeed_later`, up to the attempts allowed."""
         # Not openai's own: it gives up in 6 s, retries a used-up quota, no unreadable reply, and draws from `random`.
         return Retrying(
             retry=retry_if_exception(partial(may_succeed_later, max_pause_seconds=self._max_pause_seconds)),
@@ -272,7 +272,7 @@ class ChatClient:
         )
 
     def _pause(self, state: RetryCallState) -> float:
-        """Return seconds to wait before the next attempt: growing, with jitter, at least what the service asks for."""
+        """Seconds to wait before the next attempt: growing, with jitter, at least what the service asks for."""
         requested_seconds = retry_after_seconds(state.outcome.exception() if state.outcome else None)
         first = self._backoff_seconds
         backoff_seconds = min(60.0, first * 2.0 ** (state.attempt_number - 1) + self._jitter.uniform(0, first))
@@ -285,7 +285,7 @@ class ChatClient:
         n_input, n_output = (count if isinstance(count, int) else None for count in counts)
         self._spending.add(n_input, n_output)
         if n_input is None or n_output is None:
-            return  # some services state none, or only one of them
+            return  # some services state no usage, or only part of it
         cost["input"], cost["output"] = n_input, n_output
         details = getattr(usage, "completion_tokens_details", None)
         reasoning = getattr(details, "reasoning_tokens", None)
@@ -433,7 +433,7 @@ def served_models(client: openai.OpenAI) -> list[str]:
     Raises:
         openai.APIError: the service refuses the request, or cannot be reached.
     """
-    # Parsed here: openai ends in an AttributeError where the reply is a web page.
+    # Parse here: for a web page openai raises AttributeError.
     reply = client.models.with_raw_response.list().text
     try:
         return [str(item["id"]) for item in json.loads(reply)["data"]]
@@ -557,7 +557,7 @@ class ChatModel:
         self._fixed = {"model": model, "temperature": temperature, "seed": seed}
         self._parameters = parameters
         self._system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-        # Of a square picture, the most there can be.
+        # Upper bound: a square picture.
         self.tokens_per_image = ceil(max_side**2 / PIXELS_A_TOKEN**2) if max_side else None
         self.at_once = whole_number(num_concurrent, "num_concurrent")
         self._timeout, self._attempts, self._backoff = (
@@ -637,7 +637,7 @@ class ChatModel:
     @cached_property
     def _client(self) -> openai.OpenAI:
         """The connection, opened at first use; raises InvalidInput without a usable key and address."""
-        # One for all requests and threads: each client reads the machine's certificates anew.
+        # Shared by all threads: every new client reads the machine's certificates.
         if not os.environ.get(self._key):
             raise InvalidInput(f"llm chat:model={self._model} needs {self._key} in the environment (any word for a "
                                "service without keys), or offline=true to answer from the store")  # fmt: skip
@@ -658,7 +658,7 @@ class ChatModel:
                 f"llm chat:model={self._model}: {client.base_url} cannot be reached; check the network and base_url"
             ) from None
         except openai.APIStatusError:
-            return  # a service need not list its models
+            return  # some services do not list their models
 
     def close(self) -> None:
         """Close the connection, if one is open."""

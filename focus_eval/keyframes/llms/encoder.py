@@ -14,7 +14,7 @@ from focus_eval.keyframes.encoders.base import Encoder, checked_frames
 from focus_eval.keyframes.llms.registry import Model, Reply, make_llm
 
 PROMPT = "{query}\nDoes this picture help to answer the question? Answer yes or no."
-# What prompt and question are taken to have when the cost of reading them is stated.
+# Assumed tokens of prompt and question in stated costs.
 TEXT_TOKENS = 64
 
 
@@ -82,7 +82,7 @@ class VlmEncoder(Encoder):
 
 
 def _pair_gmacs(model: Model) -> dict[str, float]:
-    """Return {"fusion": most 10^9 multiply-adds of a picture with a text}; {} if tokens or cost are unknown."""
+    """{"fusion": most 10^9 multiply-adds of a picture with a text}; {} if tokens or cost are unknown."""
     if model.gmacs_per_token is None or model.tokens_per_image is None:
         return {}
     return {"fusion": (model.tokens_per_image + TEXT_TOKENS) * model.gmacs_per_token}

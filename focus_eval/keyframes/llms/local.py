@@ -15,7 +15,7 @@ from focus_eval.core.types import Pixels
 from focus_eval.keyframes.encoders.weights import is_path, weight_files, weights_folder, weights_identity
 from focus_eval.keyframes.llms.registry import Reply, yes_of
 
-# Of the vocabulary, the likeliest first words that are looked through for yes and no.
+# Most likely first tokens that are searched for yes and no.
 _CANDIDATES = 200
 
 
@@ -82,7 +82,7 @@ class LocalModel:
         return words, int(inputs["input_ids"].shape[1])
 
     def _inputs(self, text: str, images: Sequence[Pixels]) -> Any:
-        """Return the model's inputs for a text after pictures, by its own chat template, on its device."""
+        """The model's inputs for a text after pictures, by its own chat template, on its device."""
         processor, model = self._processor_and_model
         pictures = [{"type": "image", "image": Image.fromarray(image)} for image in images]
         message = {"role": "user", "content": [*pictures, {"type": "text", "text": text}]}
@@ -131,7 +131,7 @@ class LocalModel:
 
 
 def _n_numbers(file: Any) -> int:
-    """Return the number of weights in a safetensors file, from its header."""
+    """The number of weights in a safetensors file, from its header."""
     from safetensors import safe_open
 
     with safe_open(file, "numpy") as weights:

@@ -150,7 +150,7 @@ _NO_REPLY_CHANGES = ("key", "offline", "parameters", "cost")
 
 
 def _check(loaded: Any, label: str) -> Any:
-    """Return the loaded class if it has the methods of a model to ask; raise PluginError otherwise."""
+    """The loaded class if it has the methods of a model to ask; raises PluginError otherwise."""
     if not isinstance(loaded, type) or not all(hasattr(loaded, name) for name in ("ask", "yes", "check", "close")):
         raise PluginError(f"{label} is not a model to ask; see focus_eval.keyframes.llms.registry")
     return loaded
@@ -188,8 +188,8 @@ def make_llm(name: str, **options: Any) -> Model:
 
 
 def _named(text: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return name and all options of NAME:OPTIONS, with commas or semicolons between options."""
-    # Inside the options of a sampler a comma would end the model's name.
+    """Name and all options of NAME:OPTIONS, with commas or semicolons between options."""
+    # A comma would end the model's name inside a sampler's options, so `;` separates here.
     return named_options(text.replace(";", ","), options)
 
 
@@ -239,7 +239,7 @@ def llm_token_gmacs(sampler: SupportsModel, encoders: Mapping[str, float]) -> di
     """Return `token_gmacs` of the model that `sampler` asks; {} if it asks none or it cannot be made."""
     try:
         model = llm_of(sampler)
-    except FocusEvalError:  # preflight says what is missing
+    except FocusEvalError:  # preflight reports missing weights
         return {}
     return {} if model is None else token_gmacs(model, encoders)
 
@@ -269,7 +269,7 @@ def ready_llm(sampler: SupportsModel) -> Model | None:
 
 
 def _text_of(sampler: SupportsModel) -> str:
-    """Return the option `llm` of `sampler`; raise InvalidInput if it is empty."""
+    """The option `llm` of `sampler`; raises InvalidInput if it is empty."""
     text = str(getattr(sampler, "llm", ""))
     if not text:
         names = ", ".join(LLMS.names())

@@ -15,7 +15,7 @@ from focus_eval.core.types import ExampleReplies, Pixels, example_reply_to
 from focus_eval.keyframes.llms.registry import Reply, check_limits
 from focus_eval.keyframes.samplers.asking import CHARACTERS_A_TOKEN
 
-# Words of a question that name nothing to look for.
+# Stop words of a question.
 _COMMON = (
     "about after before does from have into show shown shows that then there they this what when where which while "
     "with would"
@@ -59,7 +59,7 @@ class ScriptedModel:
         self.revision = f"accuracy {accuracy:g}, reach {reach_seconds:g} s, {tokens_per_image} tokens, seed {seed}"
         self.cost_per_token, self.gmacs_per_token = cost, parameters
         self._reach, self.tokens_per_image, self._seed = reach_seconds, tokens_per_image, seed
-        # Normal evidence of unit spread around +/- this is right so often.
+        # Mean of unit-variance normal evidence that gives the stated accuracy.
         self._strength = NormalDist().inv_cdf(accuracy)
         self._evidence: Sequence[float] | None = None
         self._replies: ExampleReplies = ""
@@ -108,7 +108,7 @@ class ScriptedModel:
         return Reply(text="yes" if yes > 0.5 else "no", yes=float(yes), usage=self._usage(text, 1))
 
     def _usage(self, text: str, n_images: int) -> dict[str, float]:
-        """Return the tokens that a request would take: those of text and pictures, and 1 of output."""
+        """The tokens that a request would take: those of text and pictures, and 1 of output."""
         n_tokens = -(-len(text) // CHARACTERS_A_TOKEN) + n_images * self.tokens_per_image
         return {"requests": 0, "input": n_tokens, "output": 1}
 
@@ -124,5 +124,4 @@ class ScriptedModel:
 
 
 def _digest(picture: Pixels) -> bytes:
-    """Return a hash of a picture's shape and pixels."""
     return hashlib.sha256(str(picture.shape).encode() + picture.tobytes()).digest()

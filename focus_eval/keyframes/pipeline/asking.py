@@ -22,7 +22,7 @@ from focus_eval.keyframes.samplers.ledger import LookFn
 if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.store import RelevanceStore
 
-# What a reply was given without although it was requested, since the service refuses it.
+# Settings that were requested but left out because the service refuses them.
 LEFT_OUT = ("without_temperature", "without_seed")
 # Keys of usage that replies may state.
 USAGE = ("requests", "input", "output", "dollars", *LEFT_OUT)
@@ -67,7 +67,7 @@ class ModelSession:
                 pool.submit(self._stored_or_asked, key, reply, partial(self._model.yes, text, image))
                 for key, reply, image in zip(keys, stored, images, strict=True)
             ]
-        # All have ended: replies are stored and counted before the first failure is raised.
+        # Store and count all replies before raising the first failure.
         for job in jobs:
             if job.exception() is None:
                 self._count(job.result())
@@ -75,7 +75,7 @@ class ModelSession:
         return np.array([np.nan if reply.yes is None else reply.yes for reply in replies])
 
     def _stored_or_asked(self, key: str, reply: Reply | None, ask: Callable[[], Reply]) -> Reply:
-        """Return `reply` if there is one, else the result of `ask`, which is stored under `key`."""
+        """`reply` if there is one, else the result of `ask`, which is stored under `key`."""
         if reply is not None:
             return reply
         try:
@@ -110,7 +110,7 @@ class ModelSession:
         return looked
 
     def _key(self, kind: str, text: str, images: Sequence[Pixels], max_tokens: int) -> str:
-        """Return the hash under which a reply is stored: of model, kind of request, text, pixels and length."""
+        """The hash under which a reply is stored: of model, kind of request, text, pixels and length."""
         digest = hashlib.sha256()
         for image in images:
             digest.update(json.dumps(image.shape).encode() + image.tobytes())
@@ -118,13 +118,13 @@ class ModelSession:
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def _stored_reply(self, key: str) -> Reply | None:
-        """Return the reply stored under `key`, with its tokens as usage; None if there is none. Counts replays."""
+        """The reply stored under `key`, with its tokens as usage; None if there is none. Counts replays."""
         stored = self._store.reply(key) if self._store else None
         if stored is None:
             return None
         self.usage["replayed"] += 1
         record: dict[str, Any] = json.loads(stored)
-        # Paid for when it was given.
+        # Replayed replies were paid for when first given: count no cost.
         usage = {name: value for name, value in record["usage"].items() if name in ("input", "output", *LEFT_OUT)}
         return Reply(text=record["text"], yes=record["yes"], usage=usage)
 

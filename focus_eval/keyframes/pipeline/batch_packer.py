@@ -23,7 +23,7 @@ import numpy as np
 from focus_eval.core.types import Pixels
 from focus_eval.keyframes.encoders.base import Encoder
 
-# Queued on the device at a time: one is computed, one waits behind it.
+# Batches on the device at a time: one computing, one queued.
 _MAX_BATCHES_UNDERWAY = 2
 
 
@@ -76,7 +76,7 @@ class BatchPacker:
             yield
         finally:
             with self._changed:
-                # A batch that is not full may have waited for this pass alone.
+                # A partial batch may have been waiting for this pass only.
                 self._n_passes -= 1
                 self._changed.notify_all()
 
@@ -93,7 +93,7 @@ class BatchPacker:
             self._queue.append(call)
             self._n_waiting += 1
             self._changed.notify_all()
-            # No thread of its own runs the batches: whichever pass waits and finds one ready runs it, for all in it.
+            # There is no batch thread: a waiting pass that finds a ready batch runs it for everyone in it.
             while not call.is_served:
                 is_full = self._is_queueing or self._n_underway == _MAX_BATCHES_UNDERWAY
                 batch = [] if is_full else self._next_batch()
@@ -103,18 +103,17 @@ class BatchPacker:
                     self._changed.wait()
         if call.error is not None:
             raise call.error
-        # The thread of a later batch may be the first to hand out what it found.
+        # Batches may finish out of order: join the parts by position.
         return _concatenate([call.features[start] for start in sorted(call.features)]), call.seconds
 
     def _next_batch(self) -> list[_Share]:
         """Take the next batch of frames off the queue; [] if it is better to wait."""
-        # A batch is of one encoder; the one that has waited longest comes first.
+        # Batches hold one encoder's frames; serve the longest-waiting encoder first.
         for encoder in dict.fromkeys(call.encoder for call in self._queue):
             calls = [call for call in self._queue if call.encoder is encoder]
             size = encoder.batch_size
             n_queued = sum(len(call.pixels) - call.n_taken for call in calls)
-            # A pass that is not waiting yet is still decoding and will hand in more, and so may one that waits for a
-            # batch underway: a full batch is worth the wait.
+            # Passes that still decode, or wait for a running batch, will hand in more frames: wait for a full batch.
             if n_queued < size and (self._n_underway or self._n_waiting < self._n_passes):
                 continue
             batch: list[_Share] = []
@@ -151,8 +150,7 @@ class BatchPacker:
                 results = finish()
         finally:
             self._n_underway -= 1
-        # A frame costs the same as any other of its batch, so the passes pay by frames; time that two batches were
-        # underway counts for the first.
+        # Charge passes by frames. Time during which two batches were running is charged to the first.
         now = time.perf_counter()
         seconds = (now - max(started, self._last_end)) / sum(len(share.pixels) for share in batch)
         self._last_end = now
@@ -175,7 +173,7 @@ class BatchPacker:
         was_served = call.is_served
         if isinstance(result, Exception):
             call.error = call.error or result
-            # Its other frames need not run: the pass that waits for them gets the error.
+            # Drop the call's remaining frames: its pass gets the error.
             if call in self._queue:
                 self._queue.remove(call)
         else:
@@ -190,7 +188,7 @@ def _queue_batch(batch: list[_Share]) -> Callable[[], list[Any]]:
     """Queue a full batch, padded; return a function that waits and gives each share features or an error."""
     parts, encoder = [share.pixels for share in batch], batch[0].call.encoder
     n, batch_size = sum(map(len, parts)), encoder.batch_size
-    # Kernels differ with the size of a batch, and so would the last bits of a frame's relevance.
+    # Pad to a constant batch size: kernels differ by size, and so would the last bits of relevance.
     last = parts[-1][-1:]
     padding = [np.broadcast_to(last, (batch_size - n, *last.shape[1:]))] if n < batch_size else []
     ends = np.cumsum([len(part) for part in parts]).tolist()
@@ -218,12 +216,11 @@ def _run_one_by_one(batch: list[_Share], error: Exception) -> list[Any]:
 
 
 def _concatenate(features: list[Any]) -> Any:
-    """Return the arrays, or tensors, joined along the first axis."""
     if len(features) == 1:
         return features[0]
     if isinstance(features[0], np.ndarray):
         return np.concatenate(features)
-    # An encoder that gives tensors has loaded it already.
+    # torch is loaded already if features are tensors.
     import torch
 
     return torch.cat(features)

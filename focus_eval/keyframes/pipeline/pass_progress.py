@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# Frames of all passes over a video by those of the first, until a video has ended: samplers pull finer once or twice.
+# Estimated frames of all passes over those of the first; samplers refine once or twice.
 FIRST_GUESS = 1.5
 
 

@@ -114,16 +114,16 @@ class VideoSession:
             started = time.perf_counter()
             features, seconds = self.packer.embed(self.encoder, pixels)
             meter.move(self.stage, "idle", max(0.0, time.perf_counter() - started - seconds))
-            # Equal pictures are not looked for here: every frame handed in is a forward.
+            # No duplicate look-up here: every frame is a forward.
             computed = np.ones(frames.shape, dtype=bool)
         elif self.shares and self.encoder.embeds_independently:
-            # Slides and still shots repeat to the pixel. Compared as prepared, whichever encoders share the pass.
+            # Slides and still shots repeat pixel by pixel; compare the prepared pictures.
             pictures = self.encoder.prepare(pixels)
             features, computed = duplicate_cache(self.scorer_key).embed(pictures, self.encoder.embed)
         else:
             features, computed = _own_features(self.encoder.embed(pixels), pixels), np.ones(frames.shape, dtype=bool)
         if self.store is not None and self.encoder.stores_embeddings:
-            # Another process may have been first: all go on with what the store holds.
+            # Use the stored values: another process may have written first.
             features = self.store.put_embeddings(self.scorer_key, self.key, frames, features)
         elif self.feature_cache is not None:
             self.feature_cache.put(str(self.reader.path), frames, features)
@@ -131,7 +131,7 @@ class VideoSession:
 
 
 def _own_features(features: Any, pixels: Pixels) -> Any:
-    """Return features, copied where they are the frames themselves, whose memory the next batch is written to."""
+    """Features, copied where they are the frames themselves, whose memory the next batch is written to."""
     if isinstance(features, np.ndarray):
         return features.copy() if np.may_share_memory(features, pixels) else features
     if isinstance(features, (list, tuple)):
@@ -141,7 +141,7 @@ def _own_features(features: Any, pixels: Pixels) -> Any:
     return features
 
 
-# Methods of a source that need one of the encoder.
+# Source method -> encoder method that it needs.
 _ENCODER_METHODS = {
     "logits": "logits",
     "relevance_and_logits": "logits",
@@ -181,14 +181,14 @@ class VideoRelevance(RelevanceSource):
         self._advance(int((~missing).sum()))
         if missing.any():
             fresh = self._from_features(frames[missing], self._relevance)
-            # What the store returns, not what was computed here: two processes then go on with the same numbers.
+            # Use the stored values, not the computed ones: two processes then agree.
             values[missing] = session.store.put_relevance(
                 session.scorer_key, session.key, self._query, frames[missing], fresh
             )
         return values
 
     def _relevance(self, features: Any) -> FloatArray:
-        """Return relevance of embedded frames to the query, and book the requests and dollars of models."""
+        """Relevance of embedded frames to the query, and books the requests and dollars of models."""
         encoder = self._session.encoder
         try:
             return encoder.relevance(features, self._query)
@@ -239,7 +239,7 @@ class VideoRelevance(RelevanceSource):
         return self._relevance_and(frames, lambda features: encoder.embeddings(features, self._query)[0])
 
     def _relevance_and(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> tuple[FloatArray, FloatArray]:
-        """Return relevance `(n,)` and the columns `(n, m)` of `read(features)`, from one pass over the frames."""
+        """Relevance `(n,)` and the columns `(n, m)` of `read(features)`, from one pass over the frames."""
         relevance, query = self._session.encoder.relevance, self._query
         columns = self._from_features(
             frames, lambda features: np.column_stack([relevance(features, query), read(features)])
@@ -247,8 +247,8 @@ class VideoRelevance(RelevanceSource):
         return columns[:, 0], columns[:, 1:]
 
     def _from_features(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> FloatArray:
-        """Return `read(features)` for all frames in their order, one row or number a frame."""
-        # By frame: known ones come before fresh ones, not in the order asked for.
+        """`read(features)` for all frames in their order, one row or number a frame."""
+        # Known rows come first, then computed ones: index them by frame.
         rows_by_frame: dict[int, FloatArray] = {}
 
         def visit(part: IntArray, features: Any) -> None:

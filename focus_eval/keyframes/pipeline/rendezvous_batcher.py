@@ -62,7 +62,7 @@ class RendezvousBatcher:
         self._stopped_by: BaseException | None = None
         self._fingerprinting = threading.Lock()
         self._fingerprint: str | None = None
-        # Which question a thread runs: a sampler calls its pull and knows nothing of threads.
+        # The thread's question number: samplers call `pull` without knowing about threads.
         self._number = threading.local()
 
     def run(self, questions: Sequence[Callable[[], T]]) -> list[T]:
@@ -75,9 +75,8 @@ class RendezvousBatcher:
             return []
         self._running = len(questions)
         requests: list[_Request] = []
-        # A thread per question, though they never run at once for long: a sampler is plain Python that calls its pull
-        # and waits, so it needs a stack of its own to wait on. All heavy work is done by this thread, in
-        # `_serve_round`.
+        # One thread per question, because a sampler is plain Python that blocks in `pull` and needs its own stack. This
+        # thread does the heavy work in `_serve_round`.
         with ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="question") as pool:
             try:
                 futures = [pool.submit(self._question, number, question) for number, question in enumerate(questions)]
@@ -95,7 +94,7 @@ class RendezvousBatcher:
         Raises:
             VideoError, EncoderError: a failure of these frames; the other questions continue.
         """
-        # The order of the questions, not of the threads, decides who is first: rows must not depend on timing.
+        # Order by question, not by thread: rows must not depend on timing.
         request = _Request(self._number.value, session, frames, visit)
         with session.meter.stage("waiting"):
             with self._changed:
@@ -104,7 +103,7 @@ class RendezvousBatcher:
                 self._waiting.append(request)
                 self._changed.notify()
             request.finished.wait()
-        session.meter.seconds.pop("waiting")  # the round's own work is booked instead, shared out
+        session.meter.seconds.pop("waiting")  # the round books its own work and shares it out
         if request.error is not None:
             raise request.error
         return request.forwards
@@ -123,14 +122,14 @@ class RendezvousBatcher:
             return question()
         finally:
             with self._changed:
-                # A question that has ended, well or not, asks no more: the round may begin with those that are left.
+                # A finished question asks no more; the round may start with the others.
                 self._running -= 1
                 self._changed.notify()
 
     def _next_round(self) -> list[_Request]:
         """Wait until every running question waits for frames; return the requests, [] if no question is left."""
         with self._changed:
-            # Not as soon as one waits: the more questions a pass serves, the fewer frames are decoded twice.
+            # Wait for all running questions: a pass that serves more of them decodes fewer frames twice.
             self._changed.wait_for(lambda: len(self._waiting) == self._running)
             requests, self._waiting = sorted(self._waiting, key=lambda entry: entry.number), []
             return requests
@@ -139,12 +138,12 @@ class RendezvousBatcher:
         """Serve one round; if it fails with several questions, serve each alone so that only some fail."""
         try:
             self._serve_pass(requests)
-        except RunError:  # nothing more can be served
+        except RunError:  # the run itself fails
             raise
         except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
             if len(requests) == 1:
                 requests[0].error = error
-            else:  # a damaged stretch that one question needs does not concern the others
+            else:  # damage that one question hits does not fail the others
                 for request in requests:
                     self._serve_alone(request)
                 return
@@ -157,7 +156,7 @@ class RendezvousBatcher:
         if is_known.any():
             _deliver_features(request, request.frames[is_known], features)
             request.frames = request.frames[~is_known]
-        # Only what is still missing is decoded again: a frame before the damage is not embedded twice.
+        # Retry only the missing frames, so that none before the damage is embedded twice.
         if request.error is not None or request.frames.size == 0:
             request.finished.set()
         else:
@@ -173,11 +172,11 @@ class RendezvousBatcher:
     def _serve_pass(self, requests: list[_Request]) -> None:
         """Decode the requested frames once, in order; embed them once per encoder; give each question its own."""
         shared = Meter()
-        # A request may come here again after a failed round, with forwards it was charged for already.
+        # After a failed round a request comes again with forwards that were charged already.
         forwards_before = {id(request): request.forwards for request in requests}
         # One pass over the ascending union: the decoder never has to seek back.
         union = np.unique(np.concatenate([request.frames for request in requests]))
-        # By identity: two encoders of one name may have other options.
+        # By object: two encoders of one name may differ in options.
         encoders = list({id(request.session.encoder): request.session for request in requests}.values())
         request_groups = [
             [request for request in requests if request.session.encoder is session.encoder] for session in encoders
@@ -219,14 +218,14 @@ class RendezvousBatcher:
 def _charge_requests(meter: Meter, requests: list[_Request], new_forwards: dict[int, int]) -> None:
     """Divide the times of `meter` among `requests` in proportion to new forwards (by id()); evenly if all are 0."""
     forwards = [new_forwards[id(request)] for request in requests]
-    if not any(forwards):  # every picture was seen before
+    if not any(forwards):  # all pictures were cached
         forwards = [1] * len(requests)
     for request, share in zip(requests, forwards, strict=True):
         for stage, seconds in meter.seconds.items():
             request.session.meter.add(stage, seconds * share / sum(forwards))
     shares = np.cumsum([0, *forwards]) / sum(forwards)
     for mode, n_frames in meter.decoded.items():
-        # Rounded as they add up, so that whole frames add up to those decoded.
+        # Round cumulative sums, so that the parts add up to the frames decoded.
         for request, share in zip(requests, np.diff(np.rint(n_frames * shares)), strict=True):
             request.session.meter.count_decoded(mode, int(share))
 
@@ -234,7 +233,7 @@ def _charge_requests(meter: Meter, requests: list[_Request], new_forwards: dict[
 def _fail_requests(requests: list[_Request], error: BaseException) -> None:
     """End every unfinished request with `error`, and wake its question."""
     for request in requests:
-        # One that was served has its frames already and may go on.
+        # Requests served before the error keep their frames.
         if not request.finished.is_set():
             request.error = error
             request.finished.set()
@@ -253,7 +252,7 @@ def _deliver_features(request: _Request, frames: IntArray, features: Any) -> Non
 
 
 def _request_masks(union: IntArray, requests: list[_Request]) -> NDArray[np.bool_]:
-    """Return a mask of the frames of the ascending `union` per request, shape `(n_requests, n)`."""
+    """A mask of the frames of the ascending `union` per request, shape `(n_requests, n)`."""
     is_requested = np.zeros((len(requests), union.size), dtype=bool)
     for mask, request in zip(is_requested, requests, strict=True):
         # Every asked frame is in the union, so that this is its exact place.
@@ -279,7 +278,7 @@ def _embed_requests(
     features, computed = session.embed(
         part[is_requested_by_any], pixels if is_requested_by_any.all() else pixels[is_requested_by_any], meter=meter
     )
-    # Who pays for a frame that several ask for: the first of them, so that the forwards of all add up to those made.
+    # The first question that asks for a frame pays for it, so that forwards add up.
     first = is_requested.argmax(axis=0)
     for at, (request, mask) in enumerate(zip(requests, is_requested[:, is_requested_by_any], strict=True)):
         request.forwards += int((computed & (first[is_requested_by_any] == at)).sum())

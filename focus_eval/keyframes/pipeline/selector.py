@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.video.reader import VideoReader
 
 
-# Features held for the several texts of one question, where nothing else holds them.
+# Feature cache for the several texts of one question.
 QUESTION_BYTES = 1 << 30
 _NO_ENCODER = FunctionSource(None)
 
@@ -210,14 +210,14 @@ class Selector:
         self.scan_encoder = scan_encoder if sampler.needs_scan else None
         self.llm = llm if sampler.needs_llm else None
         if isinstance(sampler, ScanningSampler):
-            sampler.cost_of_scan(self.scan_cost)  # said before the first video is opened
+            sampler.cost_of_scan(self.scan_cost)  # fail before the first video is opened
         self.k = whole_number(k, "k")
         self.seed = whole_number(seed, "seed", at_least=0)
         self.store = store
         self.backend = backend
         self._coarse_seed = coarse_seed
         check_query_form(query)
-        # Without an encoder or a model nothing reads it: all forms are one selection.
+        # Without encoder and model nothing reads the query, so its form is not part of the identity.
         self._query = query if self.encoder or self.llm else "question"
         self._encoding = encoding or Encoding()
         self._keep_pulls = keep_pulls
@@ -298,7 +298,7 @@ class Selector:
         except RunError:
             raise
         except Exception as error:  # noqa: BLE001 (returned: one question never ends a run)
-            # What was spent is spent: the row of the error has it.
+            # A failed attempt still costs; record its cost in the error row.
             is_paid = run.has_begun and (run.session is not None or bool(run.meter.asked))
             return Outcome(error=error, cost=self._cost(run) if is_paid else None)
 
@@ -347,7 +347,7 @@ class Selector:
             return self._run(run, info, clock, partial(pictures_of, start_session)), clock
 
     def _session(self, question: Question, meter: Meter) -> ModelSession | None:
-        """Return a session with the model for one question; None if the sampler asks none."""
+        """A session with the model for one question; None if the sampler asks none."""
         if self.llm is None:
             return None
         model = self.llm
@@ -403,12 +403,11 @@ class Selector:
         part = self._part(info, clock, name=question.video)
         if part is not None:
             info, pull, scan, look = part.info, part.source(pull), part.scan(scan), part.look(look)
-        # From the question, not from one running generator: the order of questions changes nothing.
+        # One generator per question, so that the order of questions does not matter.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
         coarse_rng = None
         if self._coarse_seed == "video":
-            # Not from the sampler either: all samplers of a video draw the same coarse frames, which are then embedded
-            # once.
+            # Independent of the sampler: all samplers of a video draw the same coarse frames, embedded once.
             coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
         run.has_begun = True
         with meter.stage("select"):
@@ -429,7 +428,7 @@ class Selector:
         return selection if part is None else replace(part.whole(selection), k=self.k)
 
     def _texts(self, question: Question, video_path: Path) -> QuestionTexts:
-        """Return the texts of a question for the sampler, with subtitles if it needs them and there are any."""
+        """The texts of a question for the sampler, with subtitles if it needs them and there are any."""
         texts = texts_of(question, self._query)
         if not (self.sampler.needs_subtitles and question.subtitles):
             return texts
@@ -467,7 +466,7 @@ class Selector:
         *,
         is_scan: bool = False,
     ) -> RelevanceSource:
-        """Return the source of relevance to `question` of the frames of the open video; see `VideoSession`."""
+        """The source of relevance to `question` of the frames of the open video; see `VideoSession`."""
         encoder, cache = self.encoder, self._encoding.feature_cache
         if is_scan:
             encoder, cache = self.scan_encoder, self._encoding.scan_feature_cache
@@ -476,7 +475,7 @@ class Selector:
         # A cache is only for an encoder whose features never go into the store.
         cache = None if encoder.stores_embeddings else cache
         if cache is None and self.sampler.needs_texts:
-            # Several texts are compared with a frame: its features are kept for the question where nothing else does.
+            # Several texts are compared with each frame: keep its features for this question.
             cache = FeatureCache(QUESTION_BYTES)
         session = start_session(
             encoder=encoder,
@@ -488,16 +487,16 @@ class Selector:
         )
         server, path = session.server, session.reader.path
         if self.store:
-            # Once for all questions of an open video: even a file that is known takes a look at the disk and the store.
+            # Compute once per open video: even a known file costs a disk and a store access.
             fingerprint = server.fingerprint(self.store) if server else self.store.video_fingerprint(path)
             decoder = filter(None, [session.reader.decoder_version])
             session.key = " ".join([fingerprint, *decoder, *self._inexact_backend.values()])
-        # Only a server counts itself as a pass, and shared batches wait for passes.
+        # Shared batches wait for registered passes, and only a server registers.
         session.batches = self._encoding.batches if server else None
         return VideoRelevance(session, query_text(question, self._query), progress=progress)
 
     def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceSource:
-        """Return a source of relevance that reads no frames."""
+        """A source of relevance that reads no frames."""
         if encoder is None:
             return _NO_ENCODER
         if encoder.reads_frames:
@@ -567,7 +566,7 @@ class Selector:
         )
 
     def _cost(self, run: _QuestionRun) -> SelectionCost:
-        """Return the cost of one question so far: forwards, seconds, decoded frames and the model's usage."""
+        """The cost of one question so far: forwards, seconds, decoded frames and the model's usage."""
         usage, meter = {} if run.session is None else dict(run.session.usage), run.meter
         for name, value in meter.asked.items():
             usage[name] = usage.get(name, 0) + value
@@ -659,7 +658,7 @@ def choose_on_video(
 
 
 def _frame_seconds(clock: FloatArray, fps: float, fields: Mapping[str, Any], question: Question) -> list[list[float]]:
-    """Return `frame_seconds` of a row with these fields; see `SelectionRow`."""
+    """`frame_seconds` of a row with these fields; see `SelectionRow`."""
     frames = np.arange(clock.size)
     if not rate_varies(clock, fps):
         return []
@@ -682,7 +681,7 @@ log = logging.getLogger(__name__)
 
 
 def _is_cut(encoder: Encoder | None, query: str) -> bool:
-    """Return True if there is an encoder and it reads only the start of `query`."""
+    """True if there is an encoder and it reads only the start of `query`."""
     return encoder is not None and encoder.is_cut(query)
 
 

@@ -143,7 +143,7 @@ class VideoPart:
         )
 
     def _distinct_keyframes(self, selection: Selection) -> tuple[IntArray, tuple[float, ...] | None]:
-        """Return keyframes of the file, ascending, and their scales; each once unless the sampler repeats frames."""
+        """Keyframes of the file, ascending, and their scales; each once unless the sampler repeats frames."""
         shown_keyframes = np.array(selection.keyframes, dtype=np.int64)
         keyframes = self.frames[shown_keyframes]
         if np.unique(shown_keyframes).size < shown_keyframes.size:
@@ -242,13 +242,13 @@ def _no_frame(name: str, stretch: Stretch, clock: FloatArray) -> InvalidInput:
 
 
 def _first_pulls(frames: IntArray, relevance: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return distinct frames in the order of their first pulls, and the relevance that these gave."""
+    """Distinct frames in the order of their first pulls, and the relevance that these gave."""
     first = np.sort(np.unique(frames, return_index=True)[1])
     return frames[first], relevance[first]
 
 
 def _of_distinct(function: Callable[[IntArray], FloatArray], frames: IntArray) -> FloatArray:
-    """Return `function(frames)`, called with each frame once, ascending."""
+    """`function(frames)`, called with each frame once, ascending."""
     distinct, place = np.unique(frames, return_inverse=True)
     if distinct.size == frames.size:
         return function(frames)

@@ -34,7 +34,7 @@ class Meter:
         self.seconds: dict[str, float] = {}
         self.decoded: dict[str, int] = {}
         self.asked: dict[str, float] = {}
-        # A stack: time is booked on the innermost stage only, so that the sum is the wall clock.
+        # A stack: time is booked on the innermost stage, so that stages sum to the wall clock.
         self._open: list[str] = []
         self._since = self._cpu_since = 0.0
 
@@ -77,7 +77,7 @@ class Meter:
         now, cpu = time.perf_counter(), time.thread_time()
         if self._open:
             name = self._open[-1]
-            # Processor time for the algorithm: its wall-clock is mostly other questions' turns.
+            # Processor time for "select": its wall clock is mostly other questions' turns.
             self.add(name, cpu - self._cpu_since if name == "select" else now - self._since)
         self._since, self._cpu_since = now, cpu
 
@@ -114,7 +114,7 @@ class SharedClock:
     def _charge(self) -> None:
         """Divide the seconds since the last call evenly among the running jobs."""
         now = time.perf_counter()
-        # Whoever runs now has shared the device since the last change; nobody else has.
+        # Charge the jobs that shared the device since the last change.
         for job in self._charged:
             self._charged[job] += (now - self._since) / len(self._charged)
         self._since = now
@@ -135,7 +135,7 @@ def charged_rows(
     device_seconds, loading = device_seconds * (gpus or 1.0), loading * (gpus or 1.0)
     measured = sum(row.seconds.get(stage, 0.0) for row in rows for stage in BLOCKING_STAGES)
     users = sum(bool(row.encoder and row.seconds) for row in rows)
-    # What the threads measured overlaps and adds up to more than was held; only its proportions count.
+    # Thread measurements overlap, so their sum exceeds the time held; use their proportions only.
     factor = device_seconds / measured if measured else 0.0
 
     def charged(row: SelectionRow) -> SelectionRow:
@@ -163,7 +163,7 @@ def cpu_name() -> str:
 
 def device_name(device: str) -> str:
     """Return a readable name of a torch device string ("cpu", "cuda:0"), e.g. "cuda: NVIDIA H200"."""
-    # Not imported for a name: without torch there is no CUDA device to name.
+    # Do not import torch for a name: without it there is no CUDA device.
     torch = sys.modules.get("torch")
     if device.startswith("cuda") and torch is not None:
         return f"cuda: {torch.cuda.get_device_name(device)}"

@@ -28,7 +28,7 @@ DIGEST_KEY = "focus_eval.sha256"
 NO_DIGEST = "0" * 64
 _TAIL_BYTES = 1 << 16  # a Parquet file ends with its metadata
 _BLOCK_BYTES = 1 << 20
-# Files whose time of change is younger may still change without it: a file system's clock ticks every few milliseconds.
+# A younger modification time proves nothing: file system clocks tick every few milliseconds.
 _SURE_AFTER_NS = 2 * 10**9
 _DIGEST = re.compile("[0-9a-f]{64}")
 _FIX = "run the matrix again: it keeps this file aside and asks again what was in it"
@@ -74,7 +74,7 @@ def write_sealed_json(path: Path, document: Mapping[str, Any]) -> None:
     Raises:
         InvalidInput: as `replace_file`.
     """
-    # As it will be read: keys are text, and half a character is none.
+    # Normalise as JSON does: keys become text, lone surrogates are refused.
     content = json.loads(whole_text(json.dumps(dict(document), ensure_ascii=False)))
     text = json.dumps({**content, "sha256": _document_digest(content)}, indent=1, ensure_ascii=False)
     with replace_file(path) as part:
@@ -93,7 +93,7 @@ def read_sealed_json(path: Path) -> dict[str, Any]:
         raise DamagedFile(f"{error}; {_FIX}") from error
     digest = document.pop("sha256", None)
     last_value = str(next(reversed(document.values()), ""))
-    # Files without a digest are older; where only its key is damaged, the digest is still the last value.
+    # Older files have no digest. If only the digest's key is damaged, its value is still last.
     is_damaged = digest != _document_digest(document) if digest is not None else _DIGEST.fullmatch(last_value)
     if is_damaged:
         raise DamagedFile(
@@ -120,7 +120,7 @@ def aside_path(path: Path, *, reason: str = "damaged") -> Path:
 
 
 def _place_of_digest(file: BinaryIO) -> int | None:
-    """Return the byte offset of the digest in a Parquet file; None for a file without one."""
+    """The byte offset of the digest in a Parquet file; None for a file without one."""
     start = max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES)
     file.seek(start)
     tail = file.read()
@@ -133,7 +133,7 @@ def _place_of_digest(file: BinaryIO) -> int | None:
 
 
 def _digest_around(file: BinaryIO, at: int) -> str:
-    """Return the SHA-256, in hexadecimal digits, of a file without the 64 bytes of the digest at offset `at`."""
+    """The SHA-256, in hexadecimal digits, of a file without the 64 bytes of the digest at offset `at`."""
     digest = hashlib.sha256()
     file.seek(0)
     n_bytes = at
@@ -148,7 +148,7 @@ def _digest_around(file: BinaryIO, at: int) -> str:
 
 
 def _document_digest(content: dict[str, Any]) -> str:
-    """Return the SHA-256 of a JSON object, in hexadecimal digits, whatever the order of its keys."""
+    """The SHA-256 of a JSON object, in hexadecimal digits, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -27,8 +27,8 @@ from focus_eval.core.resources import resource_path
 from focus_eval.core.types import content_key
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 
-# What a model's wrapper may be told without any answer changing: such arguments are part of no identity, so that a run
-# goes on with another device, batch size or limit on cost and finds its rows.
+# Arguments that change no answer and are not part of the identity: a run may resume with another device, batch size or
+# cost limit.
 ARGUMENTS_WITHOUT_EFFECT = (
     "device", "device_map", "batch_size", "num_concurrent", "timeout", "max_retries", "retry_backoff_s",
     "max_pause_s", "decode_gigabytes", "max_cost", "price_input", "price_output",
@@ -39,11 +39,11 @@ ARGUMENTS_WITHOUT_EFFECT = (
 ANSWER_VERSION = 3
 
 
-# What an import of a log writes for a video or a question that the log does not name.
+# Placeholder that an import writes for a video or question that the log does not name.
 UNNAMED = re.compile(r"doc_id \d+")
 
 
-# Stands between an id and what tells it from the same id of another selection.
+# Separates a question's id from a suffix that makes it unique.
 ID_MARK = "~"
 
 
@@ -94,7 +94,7 @@ def selection_identity(
         query: form of the encoder's text, as in `query_text`.
         inexact_backend: the video reader, if its pixels are not the exact ones.
     """
-    # Defaults are left out, so that ids from before an option existed stay the same.
+    # Omit defaults, so that a new option leaves earlier ids unchanged.
     unusual = {
         "scan_encoder": scan_encoder,
         "scan_encoder_revision": scan_encoder_revision,
@@ -190,7 +190,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **installed}
 
 
-@cache  # asked several times a question, and a look at the disk each
+@cache  # called several times per question; each call reads the disk
 def installed_version(package: str) -> str:
     """Return the version of an installed package; "" if it is not installed."""
     try:
@@ -221,7 +221,7 @@ def git_revision() -> str | None:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """Return what a git command prints in the repository `root`; raises CalledProcessError if it fails."""
+    """What a git command prints in the repository `root`; raises CalledProcessError if it fails."""
     return subprocess.run(
         ["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True
     ).stdout.strip()
@@ -399,7 +399,7 @@ def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[st
     for selection, keys in series.items():
         matches = match_questions(known_keys, keys)
         name_of = {to: names[at] for at, to in matches.pairs}
-        # Questions known by their log row only, whose content occurs several times in the selection.
+        # Questions known only by log row whose content is ambiguous in the selection.
         row_counts = Counter(key.content for key in keys if key.is_row and key.content)
         repeated = {at for at, key in enumerate(keys) if key.is_row and row_counts[key.content] > 1}
         ambiguous = {*matches.ambiguous_b, *repeated}
@@ -420,7 +420,7 @@ def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[st
 
 
 def _grouped(places: Iterable[int], key_of: Callable[[int], Hashable]) -> dict[Hashable, list[int]]:
-    """Return lists of `places` by the key that `key_of` gives each, in the order of `places`."""
+    """Lists of `places` by the key that `key_of` gives each, in the order of `places`."""
     groups: dict[Hashable, list[int]] = {}
     for at in places:
         groups.setdefault(key_of(at), []).append(at)

@@ -289,7 +289,7 @@ def values_of(row: SelectionRow | AnswerRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__slots__}
 
 
-# Fields that few rows have.
+# Rare fields, omitted when empty.
 _LEFT_OUT_IF_EMPTY = ("evidence_intervals", "is_cut", "prompt_note")
 
 
@@ -325,7 +325,7 @@ def write_rows(path: Path, rows: Iterable[SelectionRow | AnswerRow]) -> Path:
     """Write `rows` to a JSON-lines file atomically, create its folder if needed, and return `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as part:
-        part.unlink(missing_ok=True)  # of a process of the same number that was killed
+        part.unlink(missing_ok=True)  # left by a killed process with the same id
         with closing(RowWriter(part)) as writer:
             for row in rows:
                 writer.write(row)
@@ -363,7 +363,7 @@ def is_row(line: bytes, kind: type[RowT], *, location: str) -> bool:
 
 
 def _row(values: dict[str, Any], kind: type[RowT], *, location: str) -> RowT:
-    """Return the row of `values`; raise InvalidInput, naming `location`, for an unknown or a missing field."""
+    """The row of `values`; raises InvalidInput, naming `location`, for an unknown or a missing field."""
     field_names = {declared.name for declared in fields(kind)}
     if unknown := set(values) - field_names:
         raise InvalidInput(f"{location}: not a {kind.__name__}; it has no field {min(unknown)!r}")
@@ -409,12 +409,12 @@ def replace_file(path: Path) -> Iterator[Path]:
     Raises:
         InvalidInput: the folder does not exist or cannot be written.
     """
-    # A name of its own: threads share a process id, and so may processes of two nodes on one disk.
+    # Random name: threads share a process id, and processes of two nodes may collide on one disk.
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         yield part
         with open(part, "rb") as file:
-            os.fsync(file.fileno())  # else a machine that loses power may keep the name without the content
+            os.fsync(file.fileno())  # otherwise a power cut may keep the name without the content
         os.replace(part, path)
     except OSError as error:
         raise InvalidInput(f"{path}: cannot be written ({error.strerror or error})") from error
@@ -597,7 +597,7 @@ def failed_selection_row(
 
 
 def _with_group(question: Question, row_fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a row, its facts with the group that the question is scored in."""
+    """The fields of a row, its facts with the group that the question is scored in."""
     group = {"group": list(question.group)} if question.group else {}
     return {**row_fields, "facts": {**row_fields.get("facts", {}), **group}} if group else row_fields
 
@@ -643,7 +643,7 @@ def answer_row(
 def _shared_fields(
     question: Question, origin: Origin, duration_seconds: float | None, bucket_of: BucketOf | None
 ) -> dict[str, Any]:
-    """Return the row fields that question and origin give, whether or not choosing its frames succeeded."""
+    """The row fields that question and origin give, whether or not choosing its frames succeeded."""
     bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
     intervals: list[list[Any]] = [list(interval) for interval in question.evidence_intervals]
     if question.evidence_scenes:

@@ -69,7 +69,7 @@ class SplitAndJudge(FrameSampler):
         return empty_grid_reason(self.candidates(video))
 
     def _kept_segments(self, scores: FloatArray, k: int) -> list[tuple[int, int, FloatArray]]:
-        """Return (start, depth, scores) of every kept segment; an empty half is dropped."""
+        """(start, depth, scores) of every kept segment; an empty half is dropped."""
         segments: list[tuple[int, int, FloatArray]] = []
         waiting = [(0, 0, scores)]
         while waiting:
@@ -83,7 +83,7 @@ class SplitAndJudge(FrameSampler):
         return segments
 
     def _stands_out(self, values: FloatArray, k: int) -> bool:
-        """Return True if the `k` best of `values` exceed the mean by over `t1`, and the deviation is over `t2`."""
+        """True if the `k` best of `values` exceed the mean by over `t1`, and the deviation is over `t2`."""
         first = max(0, values.size - k)
         best = np.sort(np.partition(values, first)[first:])[::-1]
         gap = best.mean() - values.mean()

@@ -125,5 +125,5 @@ class Undeclared:
     def __getattr__(self, name: str) -> Any:
         """Raise BrokenContract."""
         if name.startswith("__"):
-            raise AttributeError(name)  # pickle asks, on the way to the sampler's own process
+            raise AttributeError(name)  # pickle probes for dunder methods
         raise broken("declares", self.message)

@@ -101,7 +101,7 @@ def optimistic_mean(mean: FloatArray, variance: FloatArray, n_pulls: IntArray, n
 
 
 def _bernstein_terms(variance: FloatArray, n_pulls: IntArray, n_total: int) -> tuple[FloatArray, FloatArray]:
-    """Return the two terms of `bernstein_radius`, each `(n_arms,)`: by the variance, and the correction."""
+    """The two terms of `bernstein_radius`, each `(n_arms,)`: by the variance, and the correction."""
     log_total = np.log(n_total)
     count = np.maximum(1, n_pulls)
     return np.sqrt(2.0 * variance * log_total / count), 3.0 * log_total / count
@@ -135,7 +135,7 @@ class Arms:
         count = np.maximum(1, n_new)
         mean_new = np.bincount(arm, weights=rewards, minlength=len(self.clips)) / count
         variance_new = np.bincount(arm, weights=(rewards - mean_new[arm]) ** 2, minlength=len(self.clips)) / count
-        # Chan, Golub and LeVeque's pairwise update: exact means and variances without keeping the rewards.
+        # Pairwise update of Chan, Golub and LeVeque: means and variances without storing the rewards.
         n_all = self.n_pulls + n_new
         share = n_new / np.maximum(1, n_all)
         step = np.where(n_new > 0, mean_new - self.mean, 0.0)
@@ -167,7 +167,7 @@ def top_set(values: FloatArray, n: int) -> NDArray[np.bool_]:
     """Return a mask of the `n` largest `values`, `(n_arms,)`; of equal values the earlier is in the set."""
     if not 0 < n < values.size:
         return np.full(values.shape, n > 0)
-    # Without sorting all: a bandit asks after every pull.
+    # Partition instead of sort: this runs after every pull.
     last = np.partition(values, values.size - n)[values.size - n]
     mask: NDArray[np.bool_] = values > last
     mask[np.flatnonzero(values == last)[: n - int(np.count_nonzero(mask))]] = True

@@ -132,7 +132,7 @@ def _check_pixels(name: str, scales: Any, *, n_chosen: int, n_requested: int) ->
 
 
 def _as_frames(keyframes: Any, sampler: str) -> IntArray:
-    """Return `keyframes` as int64, `(n,)`; raise BrokenContract for values that are no integers, such as 0.9."""
+    """`keyframes` as int64, `(n,)`; raises BrokenContract for values that are no integers, such as 0.9."""
     try:
         frames = np.asarray(keyframes)
     except ValueError as error:
@@ -164,7 +164,7 @@ def _check_sources(pull: Any, scan: Any, look: Any, scan_cost: Any, *, needs_pul
 
 
 def _shown(value: Any) -> str:
-    """Return `value` on one line, cut to 80 characters, for a message."""
+    """`value` on one line, cut to 80 characters, for a message."""
     return " ".join(repr(value).split())[:80]
 
 
@@ -410,7 +410,7 @@ class FrameSampler(ABC):
             facts_of_count |= {"twins_replaced": n_replaced} if n_replaced else {}
         scales = None if choice.scales is None else np.asarray(choice.scales, dtype=float)
         n_missing = request.n_wanted - keyframes.size
-        if self.fill and n_missing > 0 and self.role != "floor":  # a floor is meant to show nothing
+        if self.fill and n_missing > 0 and self.role != "floor":  # a floor such as `blind` returns no frames by design
             distinct = np.unique(keyframes)
             grid = halve_widest_gaps(distinct, distinct.size + n_missing, video.n_frames)
             keyframes = np.append(keyframes, np.setdiff1d(grid, distinct))
@@ -447,8 +447,8 @@ class FrameSampler(ABC):
         return CountedModel(llm)
 
     def _generator(self, rng: np.random.Generator, name: str) -> np.random.Generator:
-        """Return `rng`, or a stand-in that refuses for a sampler that draws nothing; `name` is for the message."""
-        # A class may inherit the declaration that it draws nothing, and draw all the same.
+        """`rng`, or a stand-in that refuses for a sampler that draws nothing; `name` is for the message."""
+        # A subclass may inherit draws=False and still use the generator: catch that.
         if not self.draws:
             message = f"{self.name} draws from request.rng; declare draws = True, not False"
             return cast(np.random.Generator, Undeclared(message))
@@ -504,7 +504,7 @@ class FrameSampler(ABC):
         return replace(self, **changes) if self.options.get("relative_cost", 0.0) is None else self
 
     def _on_flat(self, video: VideoInfo, *, k: int, seed: int = 0) -> Selection:
-        """Return the selection of a video with constant relevance, for counting what the sampler asks for."""
+        """The selection of a video with constant relevance, for counting what the sampler asks for."""
         rng = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k))
         flat = FlatSource(self.example_reply)
         texts = QuestionTexts(query="?", question="?")
@@ -575,7 +575,7 @@ class FlatSource(RelevanceSource):
     def look(self, frames: IntArray, size: int | None) -> list[Pixels]:
         """Return a grey picture 16 to 9 for each frame, 1920 pixels wide or shrunk."""
         width = min(1920, size or 1920)
-        # One row of pixels, repeated without taking memory.
+        # Broadcast one pixel: a full-size view without its memory.
         grey = np.full((1, 1, 3), 128, dtype=np.uint8)
         return [np.broadcast_to(grey, (max(1, width * 9 // 16), width, 3))] * frames.size
 

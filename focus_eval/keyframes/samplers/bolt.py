@@ -44,7 +44,7 @@ class Bolt(FrameSampler):
         weights = min_max(request.ledger.relevance(candidates)) ** self.power
         if weights.sum() == 0:
             weights = np.ones(candidates.size)
-        share = np.cumsum(weights / weights.sum())  # in this order: the other one rounds to other frames
+        share = np.cumsum(weights / weights.sum())  # keep this order of operations: another one rounds to other frames
         n = request.n_wanted
         reached = np.searchsorted(share, np.linspace(1 / n, 1 - 1 / n, n))
         return Choice(keyframes=candidates[np.minimum(reached, candidates.size - 1)], facts=facts)

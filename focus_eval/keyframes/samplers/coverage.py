@@ -102,9 +102,9 @@ def one_in_each_stratum(video: VideoInfo, n: int, rng: np.random.Generator) -> I
     return frames
 
 
-@lru_cache(maxsize=64)  # asked for every question; a sampler is frozen
+@lru_cache(maxsize=64)  # called for every question, and samplers are immutable
 def _budget_of(text: str) -> FrameSampler:
-    """Return the sampler that the option `budget_of` names; cached."""
+    """The sampler that the option `budget_of` names; cached."""
     return make_sampler(text)
 
 
@@ -231,7 +231,7 @@ LEAST_WEIGHT = 0.01
 CONTRAST_SECONDS = 8.0
 # Half of the value is evidence within one second of a keyframe, half within two.
 WINDOW_WEIGHTS = {1.0: 0.5, 2.0: 0.5}
-# What a choice is worth: evidence with a keyframe near it, or log(1 + keyframes within five seconds) of it.
+# Value of a choice: "recall" counts evidence near a keyframe; "count" sums log(1 + keyframes within 5 s of it).
 Value = Literal["recall", "count"]
 COUNT_SECONDS = 5.0
 
@@ -265,7 +265,7 @@ def bridge_mean(at: FloatArray, times: FloatArray, values: FloatArray, *, base: 
         seconds: its time constant.
     """
     right = np.searchsorted(times, at)
-    deviation = np.concatenate([[0.0], values - base, [0.0]])  # one-sided: nothing beyond the ends
+    deviation = np.concatenate([[0.0], values - base, [0.0]])  # differences at the ends are one-sided
     since, until = _since_and_until(at, times, right)
     gap = since + until
     # sinh(until / s) / sinh(gap / s), written so that nothing overflows; exp(-since / s) where the gap is infinite.
@@ -335,10 +335,10 @@ def best_cover(
     window_weights = window_weights if value == "recall" else {COUNT_SECONDS: 1.0}
     halves = [min(density.size, int(seconds * rate + 1e-9)) for seconds in window_weights]
     kernels = [np.full(2 * half + 1, weight) for half, weight in zip(halves, window_weights.values(), strict=True)]
-    # Zeros on both sides, so that a window at an end needs no care.
+    # Pad with zeros so that windows at the ends need no special case.
     first, last = 3 * halves[-1], 3 * halves[-1] + density.size
     whole = np.pad(density, first)
-    # What a further position near a moment is worth, by how many there are: of "recall" the first alone.
+    # Gain of the n-th position near a moment; for "recall" only the first counts.
     worth = np.array([1.0, *[0.0] * n]) if value == "recall" else np.log1p(1.0 / np.arange(1.0, n + 2.0))
     masses = [whole * worth[0] for _ in halves]
     n_near = np.zeros((len(halves), whole.size), dtype=np.int64)
@@ -347,10 +347,10 @@ def best_cover(
         gains[first:last] += np.convolve(mass, kernel, "same")[first:last]
     picked_points: list[int] = []
     while len(picked_points) < n and (top_gain := gains.max()) > 0.0:
-        # Windows that cover the same rest differ in the last bits, which depend on the machine.
+        # Equal windows may differ in the last bits, which depend on the machine: compare with a tolerance.
         best = int(np.argmax(gains >= top_gain * (1.0 - tolerance)))
         picked_points.append(best - first)
-        # Only windows that reach into what is covered now change.
+        # Only windows that overlap the newly covered part change.
         start, stop = max(first, best - 2 * halves[-1]), min(last, best + 2 * halves[-1] + 1)
         gains[start:stop] = 0.0
         for mass, count, kernel, half in zip(masses, n_near, kernels, halves, strict=True):
@@ -358,7 +358,7 @@ def best_cover(
             count[window] += 1
             mass[window] = whole[window] * worth[count[window]]
             gains[start:stop] += np.convolve(mass[start - half : stop + half], kernel, "valid")
-        gains[np.array(picked_points) + first] = 0.0  # no position twice
+        gains[np.array(picked_points) + first] = 0.0  # never choose a position twice
     return np.array(picked_points, dtype=np.int64)
 
 

@@ -16,7 +16,7 @@ TWIN_COSINE = 0.95
 TWIN_LEVELS = 4.0  # of 255
 # A frame replaces a twin only if its relevance is at least this share of the largest; otherwise the twin stays.
 LEAST_RELEVANCE_SHARE = 0.5
-# Most frames that may replace a twin; pictures must be decoded for it, embeddings are at hand.
+# Candidates that may replace a twin: many if embeddings are known, few if pictures must be decoded.
 MAX_EMBEDDED_CANDIDATES, PICTURES_PER_KEYFRAME = 512, 4
 _FIELDS = 16
 
@@ -43,14 +43,14 @@ def distinct_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> tu
 
 
 def _best_first(frames: IntArray, ledger: Ledger) -> IntArray:
-    """Return `frames` by falling relevance, those of unknown relevance last and in time."""
+    """`frames` by falling relevance, those of unknown relevance last and in time."""
     relevance_by_frame = dict(zip(ledger.frames.tolist(), ledger.relevances.tolist(), strict=True))
     relevance = np.array([relevance_by_frame.get(frame, np.nan) for frame in frames.tolist()])
     return frames[np.argsort(-np.nan_to_num(relevance, nan=-1.0), kind="stable")]
 
 
 def _candidates(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> IntArray:
-    """Return frames that may replace a twin, best first: relevant pulled ones, or even ones if nothing was pulled."""
+    """Frames that may replace a twin, best first: relevant pulled ones, or even ones if nothing was pulled."""
     frames, relevance = ledger.pulls_in_time()
     if np.isfinite(relevance).any():
         frames = frames[relevance >= LEAST_RELEVANCE_SHARE * np.nanmax(relevance)]
@@ -59,12 +59,12 @@ def _candidates(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> IntArr
     frames = np.setdiff1d(frames, keyframes)
     has_embeddings = ledger.known_embeddings(np.append(keyframes, frames)) is not None
     n = MAX_EMBEDDED_CANDIDATES if has_embeddings else PICTURES_PER_KEYFRAME * keyframes.size
-    # Spread over the video: the neighbours of the best frame would be its twins.
+    # Take candidates spread over the video: neighbours of the best frame would be its twins.
     return _best_first(frames[:: -(-frames.size // n) or 1], ledger)
 
 
 def _twins(frames: IntArray, ledger: Ledger) -> NDArray[np.bool_]:
-    """Return which of `frames` are near twins, `(n, n)`."""
+    """Which of `frames` are near twins, `(n, n)`."""
     images = ledger.known_embeddings(frames)
     if images is not None:
         images = images / np.maximum(np.linalg.norm(images, axis=1, keepdims=True), 1e-12)

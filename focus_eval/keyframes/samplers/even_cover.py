@@ -116,7 +116,7 @@ def jittered_draw(shots: Clips, shares: IntArray) -> Draw:
 
 
 def _strata(shots: Clips, shares: IntArray) -> tuple[IntArray, IntArray]:
-    """Return first frame and size of each of the `shares` equal strata of every shot, both `(sum(shares),)`."""
+    """First frame and size of each of the `shares` equal strata of every shot, both `(sum(shares),)`."""
     edges = [
         start + np.arange(n + 1) * size // n
         for start, size, n in zip(shots.starts.tolist(), shots.sizes.tolist(), shares.tolist(), strict=True)

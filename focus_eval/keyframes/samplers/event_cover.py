@@ -18,20 +18,20 @@ from focus_eval.keyframes.samplers.ledger import log_odds
 # Robust scale of the logits: these quantiles lie one standard deviation from the median of a normal distribution.
 SCALE_QUANTILES = (0.159, 0.5, 0.841)
 Z_RANGE = (-6.0, 5.5)
-# Background: a first-order autoregression with this correlation at lag 0+, which decays over so many seconds.
+# Background: first-order autoregression; its correlation just above lag 0, and its decay in seconds.
 BACKGROUND_CORRELATION, BACKGROUND_SECONDS = 0.93, 4.7
-# An event lifts its pulls by a height of this mean and deviation, in deviations of the background.
+# Mean and deviation of the height by which an event lifts its pulls, in background deviations.
 EVENT_HEIGHT_MEAN, EVENT_HEIGHT_DEVIATION = 2.0, 1.5
-# Lengths of events are log-normal; an interval of more seconds is not asked about.
+# Event lengths are log-normal; longer intervals are not considered.
 EVENT_MEDIAN_SECONDS, EVENT_LOG_DEVIATION, MAX_EVENT_SECONDS = 6.0, 0.9, 60.0
 MIN_INTERVAL_WEIGHT = 1e-6
 MAX_LOG_LIKELIHOOD = 60.0
-# A dip is no event; peaks that are not evidence exist, so no likelihood makes one sure.
+# Penalty for dips; sharpness and saturation keep one peak from making the posterior certain.
 DIP_FACTOR, SHARPNESS, SATURATION = 0.001, 1.1, 0.012
-# Shares of the density that no pull can take away: of questions without a trace, and of every moment.
+# Floors of the density: share of questions whose relevance shows nothing, and uniform share of every moment.
 BLIND_SHARE, UNIFORM_SHARE = 0.2, 0.125
 GRID_HZ = 5
-# Windows in seconds either side of a keyframe, and what evidence within each is worth.
+# Half-width of a window around a keyframe in seconds -> value of evidence within it.
 WINDOW_WEIGHTS = {1.0: 3.0, 2.0: 1.0, 3.0: 1.0, 5.0: 2.0}
 # Sums that differ only by rounding count as equal.
 EQUAL_SUMS = 1e-9
@@ -119,14 +119,14 @@ def interval_weights(gap_seconds: float, n_pulls: int) -> FloatArray:
 
 
 def _event_mass(z: FloatArray, gap_seconds: float, weights: FloatArray) -> FloatArray:
-    """Return the weighted sum of likelihood ratios of the intervals that hold each pull, `(n_pulls,)`."""
+    """The weighted sum of likelihood ratios of the intervals that hold each pull, `(n_pulls,)`."""
     correlation = BACKGROUND_CORRELATION * math.exp(-gap_seconds / BACKGROUND_SECONDS)
-    # What a pull differs from what the one before it lets expect; nothing lies behind the last pull.
+    # Deviation of each pull from its prediction by the previous one; 0 after the last pull.
     surprise = np.append(z, 0.0)
     surprise[1:-1] -= correlation * z[:-1]
     surprise[0] *= 1 - correlation
     sums = np.concatenate([[0.0], np.cumsum(surprise)])
-    steps = np.zeros(z.size + 1)  # differences of the mass between neighbouring pulls
+    steps = np.zeros(z.size + 1)  # mass differences between neighbouring pulls
     for n in range(1, weights.size):
         if weights[n] < MIN_INTERVAL_WEIGHT:
             continue
@@ -141,7 +141,7 @@ def _event_mass(z: FloatArray, gap_seconds: float, weights: FloatArray) -> Float
 
 
 def _likelihood_ratios(lift: FloatArray, correlation: float, n: int) -> FloatArray:
-    """Return the likelihood ratio of an event of `n` pulls to none, given their summed surprise `lift`."""
+    """The likelihood ratio of an event of `n` pulls to none, given their summed surprise `lift`."""
     variance = 1 - correlation**2
     precision = (1 + (n - 1) * (1 - correlation) ** 2 + correlation**2) / variance
     height_precision = 1 / EVENT_HEIGHT_DEVIATION**2

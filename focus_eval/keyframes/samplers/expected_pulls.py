@@ -88,7 +88,7 @@ def expected_union(fixed: IntArray, draws: Iterable[tuple[Draw, int]]) -> float:
         return float(fixed.size)
     edges = draws[0][0].edges
     if any(draw.edges is not edges for draw, _ in draws):
-        # Each part is ascending, which a stable sort makes use of. No frames lie between an edge and its repetition.
+        # A stable sort is fast on ascending parts; a repeated edge spans no frames.
         edges = np.sort(np.concatenate([draw.edges for draw, _ in draws]), kind="stable")
     missed_once: dict[int, FloatArray] = defaultdict(lambda: np.ones(edges.size - 1))  # by the number of times
     for draw, times in draws:

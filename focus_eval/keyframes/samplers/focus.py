@@ -99,8 +99,8 @@ def pull_into_arms(arms: Arms, frames: IntArray, ledger: Ledger) -> Arms:
 
 
 def _ceil(value: float) -> int:
-    """Return `value` rounded up, except for a rounding error above a whole number."""
-    # Products such as 0.07 * 100 come out a rounding error above the whole number that was meant.
+    """`value` rounded up, except for a rounding error above a whole number."""
+    # 0.07 * 100 is 7.000000000000001: subtract the rounding error before rounding up.
     return math.ceil(value - 1e-9)
 
 
@@ -210,7 +210,7 @@ def choice_of_best_arms(arms: Arms, n_final: int, request: SelectionRequest, *, 
 
 
 def _interpolated(clips: Clips, arms: IntArray, ledger: Ledger) -> FloatArray:
-    """Return the relevance of every frame of `arms`, arm after arm, from the arm's own pulls."""
+    """The relevance of every frame of `arms`, arm after arm, from the arm's own pulls."""
     frames, relevance = ledger.frames, ledger.relevances
     arm_of_pull = clips.arm_of(frames)
     parts = []

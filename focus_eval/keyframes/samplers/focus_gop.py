@@ -52,9 +52,9 @@ class FocusGop(Focus):
         return np.flatnonzero(may_draw)
 
     def _one_of_each_group(self, request: SelectionRequest, clips: Clips) -> IntArray:
-        """Return one frame of each sync group, at random among the cheap ones inside its arm."""
+        """One frame of each sync group, at random among the cheap ones inside its arm."""
         sync = _sync_frames(request.video)
-        # A group counts for the arm it begins in, so its frame may not lie in the next one.
+        # A group of pictures belongs to the arm that it begins in: keep its frame inside that arm.
         end_of_arm = clips.stops[clips.arm_of(sync)]
         n_left = np.minimum(np.append(sync[1:], request.video.n_frames), end_of_arm) - sync
         n_cheap = np.minimum(n_left, 1 + self.frames_after_sync)
@@ -62,12 +62,11 @@ class FocusGop(Focus):
         return frames
 
     def _lacks_groups(self, video: VideoInfo, clips: Clips) -> NDArray[np.bool_]:
-        """Return a mask of the arms with fewer sync groups than they get pulls, `(n_arms,)`."""
+        """A mask of the arms with fewer sync groups than they get pulls, `(n_arms,)`."""
         sync = _sync_frames(video)
         n_groups = np.searchsorted(sync, clips.stops) - np.searchsorted(sync, clips.starts)
         return n_groups < np.minimum(self.pulls_per_arm, clips.sizes)
 
 
 def _sync_frames(video: VideoInfo) -> IntArray:
-    """Return the known sync frames; empty if they are unknown."""
     return np.empty(0, dtype=np.int64) if video.sync_frames is None else video.sync_frames

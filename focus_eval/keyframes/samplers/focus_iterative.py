@@ -73,16 +73,16 @@ class FocusIterative(Focus):
 
 
 def _most_uncertain(arms: Arms, n_final: int) -> int | None:
-    """Return the disputed arm of the largest radius; None if no arm is disputed."""
+    """The disputed arm of the largest radius; None if no arm is disputed."""
     radius = _radius(arms)
-    # Disputed: it leaves or enters the top set if the set's means fall by the radius and the others rise by it.
+    # Disputed arms change membership of the top set when its means fall by the radius and the others rise by it.
     top = top_set(arms.mean, n_final)
     disputed = top != top_set(arms.mean + np.where(top, -radius, radius), n_final)
     return int(np.argmax(np.where(disputed, radius, -1.0))) if disputed.any() else None
 
 
 def _radius(arms: Arms) -> FloatArray:
-    """Return the Bernstein radius, 0 for an arm whose frames were all pulled, `(n_arms,)`."""
+    """The Bernstein radius, 0 for an arm whose frames were all pulled, `(n_arms,)`."""
     radius = arms.radius
     is_whole = arms.n_pulls == arms.clips.sizes
     return np.where(is_whole, 0.0, radius) if is_whole.any() else radius

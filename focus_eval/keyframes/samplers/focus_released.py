@@ -187,7 +187,7 @@ class FocusReleased(FrameSampler):
         size = int(clips.sizes[0])
         rate = min(self.extra_samples_per_region, size - 1) / max(1, size - 1)
         coarse = Draw(np.append(clips.starts, clips.stops[-1]), np.full(len(clips), rate))
-        # On flat relevance all arms are equal, and the first ones are zoomed into.
+        # On constant relevance all arms tie and the first ones are zoomed into.
         windows = self._windows(video, centres[: self.n_zoomed(len(clips))])
         fixed = np.unique(np.concatenate([centres, *(evenly_inside(*window[:2], window[3]) for window in windows)]))
         starts, stops, n_wanted, n_even = np.array(windows).T
@@ -230,7 +230,7 @@ class FocusReleased(FrameSampler):
         n_drawn = min(n, distant_frames.size)
         if self.interpolation_method == "uniform":
             return distant_frames[rng.choice(distant_frames.size, size=n_drawn, replace=False)]
-        # Interpolated before the gap is applied: on unsorted pulls `numpy.interp` depends on its neighbours' results.
+        # Interpolate all candidates before the gap is applied: on unsorted pulls numpy.interp depends on the query set.
         relevance = interpolated(candidates, pulled, rewards, self.interpolation_method)[is_apart]
         probabilities = softmax_probabilities(relevance, self.temperature)
         return distant_frames[rng.choice(distant_frames.size, size=n_drawn, p=probabilities, replace=False)]
@@ -243,7 +243,7 @@ class FocusReleased(FrameSampler):
         return 0.0 if seconds_per_keyframe <= 0.2 else min(1.0, 0.25 * seconds_per_keyframe)
 
     def _windows(self, video: VideoInfo, centres: IntArray) -> list[tuple[int, int, int, int]]:
-        """Return (start, stop, fine pulls, evenly spaced ones among them) of the window around each centre."""
+        """(start, stop, fine pulls, evenly spaced ones among them) of the window around each centre."""
         n_segments = self._n_coarse_segments(video)
         # Fine pulls are at most as far apart as arms.
         stride = min(max(1, round(self.fine_every_sec * video.fps)), max(1, video.n_frames // n_segments))
@@ -259,17 +259,16 @@ class FocusReleased(FrameSampler):
         return windows
 
     def _n_coarse_segments(self, video: VideoInfo) -> int:
-        """Return the number of coarse arms that the options ask for; the video may give fewer."""
+        """The number of coarse arms that the options ask for; the video may give fewer."""
         return max(self.min_coarse_segments, math.ceil(_seconds(video) / self.coarse_every_sec))
 
 
 def _seconds(video: VideoInfo) -> float:
-    """Return the video's length in seconds as the public code computes it: a rate below 1 counts as 1."""
+    """The video's length in seconds as the public code computes it: a rate below 1 counts as 1."""
     return video.n_frames / max(1.0, video.fps)
 
 
 def _centres(clips: Clips) -> IntArray:
-    """Return the middle frame of each clip, rounded down."""
     return (clips.starts + clips.stops - 1) // 2
 
 
@@ -280,6 +279,6 @@ def evenly_inside(start: int, stop: int, n: int) -> IntArray:
         return np.empty(0, dtype=np.int64)
     if length <= n:
         return np.array([(start + stop - 1) // 2])
-    # The length of a part comes first: another order of the same terms rounds to other frames.
+    # Keep this order of operations: another one rounds to other frames.
     part = length / n
     return np.minimum(start + (np.arange(n) * part + part / 2).astype(np.int64), stop - 1)

@@ -79,7 +79,7 @@ def regression(scan: FloatArray, logits: FloatArray, prior: Prior) -> Regression
     variance = max(float(scan.var()), 0.05)
     spread = max(float(logits.std()), 1e-6)
     covariance = float(((scan - scan.mean()) * (logits - logits.mean())).mean())
-    # Pulls lie where the scan is high; the prior slope allows for that selection.
+    # Pulls were chosen where the scan is high; correct the prior slope for that selection.
     selected = np.sqrt(max(variance * prior.rho_prior**2 + 1.0 - prior.rho_prior**2, 0.05))
     slope = (1 - trust_in_prior) * covariance / variance + trust_in_prior * prior.rho_prior * spread / selected
     residuals = logits - logits.mean() - slope * (scan - scan.mean())
@@ -127,13 +127,13 @@ def contrast(density: FloatArray, times: FloatArray) -> FloatArray:
     """Return `density` squared over its mean within 8 seconds, so that local peaks weigh more."""
     rate = (times.size - 1) / (times[-1] - times[0]) if times.size > 1 else 1.0
     around = moving_mean(density, int(CONTRAST_SECONDS * rate + 1e-9))
-    # Both are 0 where a scan with one outlier makes everything else vanish.
+    # Numerator and denominator are both 0 where one outlier of the scan dwarfs everything else.
     return np.divide(density**2, around, out=np.zeros_like(density), where=around > 0)
 
 
 def moving_mean(values: FloatArray, half: int) -> FloatArray:
     """Return the mean of each value and up to `half` neighbours on each side, fewer at the ends."""
-    # Not from running sums: rounding errors of large values would swamp small ones.
+    # Running sums would lose small values to the rounding errors of large ones.
     window, n = np.ones(2 * half + 1), values.size
     total, count = (np.convolve(row, window)[half : half + n] for row in (values, np.ones(n)))
     mean: FloatArray = total / count

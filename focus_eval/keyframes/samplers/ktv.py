@@ -14,7 +14,7 @@ from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRe
 from focus_eval.keyframes.samplers.coverage import unit_rows
 from focus_eval.keyframes.samplers.uniform import at_most_one_fps
 
-# Rounds go on while the mean distance to the nearest centre falls by more.
+# k-means stops when the mean distance to the nearest centre falls by less.
 LEAST_GAIN = 1e-6
 
 

@@ -305,7 +305,7 @@ class Ledger:
     def check_embeddings(self) -> None:
         """Raise EncoderError if the encoder has no embeddings."""
         if not self._pull.gives("embeddings"):
-            self._pull.embeddings(frozen_ints([]))  # refuses
+            self._pull.embeddings(frozen_ints([]))  # raises if the encoder has no embeddings
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64] | None]:
         """Pull `frames`, at least one, in one batch; return their relevance `(n,)` and their embeddings `(n, d)`.
@@ -320,7 +320,7 @@ class Ledger:
         frames = self._pullable(frames)
         relevance, images = self._pull.relevance_and_embeddings(frames)
         values = _checked_values(relevance, frames, low=0.0, high=1.0)
-        if images is not None:  # a ledger behind a pipe learns only now that there are none
+        if images is not None:  # a ledger in another process learns only here that there are no pictures
             _check_images(images, frames)
         self._record(frames, values)
         return values, images
@@ -363,11 +363,11 @@ class Ledger:
         return values
 
     def _pullable(self, frames: IntArray) -> IntArray:
-        """Return `frames`, checked: none pulled before or outside the video, and the budget holds them."""
+        """`frames`, checked: none pulled before or outside the video, and the budget holds them."""
         return self._within_budget(self._checked(frames, self._is_pulled, "pulled"))
 
     def _within_budget(self, frames: IntArray) -> IntArray:
-        """Return `frames`; raise BrokenContract if pulling them would exceed the budget."""
+        """`frames`; raises BrokenContract if pulling them would exceed the budget."""
         if self._budget is not None and self.n_pulls + frames.size > self._budget:
             raise broken("budget", f"{self.n_pulls + frames.size} pulls asked, the budget is {self._budget}")
         return frames
@@ -398,7 +398,7 @@ class Ledger:
 def _checked_values(
     raw_values: Any, frames: IntArray, *, low: float, high: float, quantity: str = "relevance"
 ) -> FloatArray:
-    """Return an encoder's values as floats, `(n,)`; raise EncoderError for another shape or a value out of range."""
+    """An encoder's values as floats, `(n,)`; raises EncoderError for another shape or a value out of range."""
     try:
         values = np.asarray(raw_values, dtype=np.float64)
     except (TypeError, ValueError) as error:

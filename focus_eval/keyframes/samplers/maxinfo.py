@@ -62,7 +62,8 @@ def largest_volume_rows(matrix: FloatArray, n: int) -> IntArray:
     added greedily. Columns of `matrix` must be independent, and `rank <= n <= n_rows`.
     """
     rows = _pivot_rows(matrix)
-    # Every row written in the chosen rows: taking row i for chosen row j multiplies the volume by |coefficients[i, j]|.
+    # Coordinates of every row in the basis of chosen rows: swapping row i for j scales the volume by |coefficients[i,
+    # j]|.
     coefficients = np.linalg.solve(matrix[rows].T, matrix.T).T
     for _ in range(MOST_SWAPS):
         i, j = divmod(int(np.abs(coefficients).argmax()), rows.size)
@@ -81,7 +82,7 @@ def largest_volume_rows(matrix: FloatArray, n: int) -> IntArray:
 
 
 def _pivot_rows(matrix: FloatArray) -> IntArray:
-    """Return the first rows that Gaussian elimination with row pivoting takes, shape `(rank,)`."""
+    """The first rows that Gaussian elimination with row pivoting takes, shape `(rank,)`."""
     residual = matrix.copy()
     rows = np.empty(matrix.shape[1], dtype=np.int64)
     for column in range(matrix.shape[1]):

@@ -13,7 +13,7 @@ from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRe
 from focus_eval.keyframes.samplers.coverage import unit_rows
 from focus_eval.keyframes.samplers.uniform import even_frames
 
-# A frame that adds nothing to those chosen has a residual of 0, whose logarithm is floored here.
+# Floor of the residual before its logarithm; it is 0 for a frame that adds nothing.
 LEAST_RESIDUAL = 1e-10
 
 
@@ -82,7 +82,7 @@ def best_list(kernel: FloatArray, gain: FloatArray, segments: list[IntArray], k:
     for segment in segments:
         longer = dict(best)
         for n_before, (value, selected) in best.items():
-            # Chosen lists ascend, so the last entry is the last frame before this segment.
+            # `selected` ascends: its last entry precedes this segment.
             order, gains = greedy(kernel, gain, segment, selected[-1:], min(segment.size, k - n_before))
             for n_more, total in enumerate(value + np.cumsum(gains), start=1):
                 if n_before + n_more not in longer or total > longer[n_before + n_more][0]:

@@ -111,6 +111,6 @@ class _SharedPulls:
 
 
 def _thinned(frames: IntArray, n: int) -> IntArray:
-    """Return at most `n` of `frames` at equal steps, shape `(min(n, len(frames)),)`."""
+    """At most `n` of `frames` at equal steps, shape `(min(n, len(frames)),)`."""
     places = (np.arange(n) * frames.size) // max(n, 1)
     return frames[places] if n < frames.size else frames

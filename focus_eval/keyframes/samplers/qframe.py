@@ -44,7 +44,7 @@ class QFrame(FrameSampler):
         """Rank the candidates by noisy logits; return the best `k` at full size, or more frames in three sizes."""
         candidates = self.candidates(request.video)
         logits = request.ledger.logits(candidates) / self.temperature
-        # log softmax differs from the logits by one constant, which does not move a rank.
+        # Logits and log softmax differ by a constant, which changes no rank.
         ranked = candidates[best_first(logits + request.rng.gumbel(size=logits.size))]
         facts = {"candidates": int(candidates.size)}
         if self.fixed_frames:

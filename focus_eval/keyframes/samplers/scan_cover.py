@@ -134,7 +134,7 @@ class ScanCover(ScanningSampler):
 
     def promising(self, view: ScanView, n: int) -> IntArray:
         """Return the grid frame of highest expected density in each of the `n` best cells, ascending."""
-        # A mean of five points: what one frame alone shows is more often chance.
+        # Average five points: a single high frame is more often noise.
         expected = fusion.moving_mean(fusion.scan_density(view.times, view.scan, self.prior), 2)
         cell = self.cells(view.times)
         best_first = np.lexsort((-expected, cell))
@@ -223,7 +223,7 @@ class ScanView:
         facts = {"rho": fit.rho, "q": fit.q, "slope": fit.slope, "rho_measured": self.measured(pulls)}
         if with_events and np.ptp(pulls.logits) > 0 and density.sum() > 0:
             heights, _ = fusion.fused_heights(self.times, self.scan, pull_times, fit, prior)
-            # Two and a half points a second: closer ones say nothing more of events, and cost a square of the time.
+            # 2.5 points a second resolve events; the cost grows with the square of the points.
             coarse = slice(None, None, EVENT_STEP)
             events = np.interp(self.times, self.times[coarse], event_density(self.times[coarse], heights[coarse]))
             density = 0.5 * events + 0.5 * density / density.mean()

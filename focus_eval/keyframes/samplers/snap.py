@@ -11,7 +11,7 @@ import numpy as np
 from focus_eval.core.types import IntArray, VideoInfo
 from focus_eval.keyframes.samplers.ledger import Ledger
 
-# Of the largest relevance in the video: below the first a keyframe may move, to a frame of at least the second.
+# Shares of the video's largest relevance: keyframes below the first may move, to frames above the second.
 OUTSIDE_SHARE, INSIDE_SHARE = 0.25, 0.5
 
 

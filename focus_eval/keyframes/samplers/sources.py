@@ -32,7 +32,7 @@ class ArraySource(RelevanceSource):
         self.scans: list[IntArray] = []
         self.other_pulls = 0
         self.reply: ExampleReplies = ""
-        self.kinds: set[str] = set()  # of pulls that an encoder may not have
+        self.kinds: set[str] = set()  # optional outputs of an encoder
         self._seed = seed
         self.query: FloatArray = np.random.default_rng([seed, 1]).normal(size=_DIMENSIONS)
 

@@ -44,7 +44,7 @@ class VlmTopK(AskingSampler):
         options = "\n".join(request.options)
         prompt = PROMPT.format(question=request.question, options=options).replace("\n\n", "\n")
         yes: list[float] = []
-        # A few at a time: the pictures of an hour of video need not be in memory at once.
+        # In groups: the pictures of an hour of video do not fit into memory.
         for at in range(0, frames.size, 64):
             yes += request.llm.yes(prompt, request.ledger.look(frames[at : at + 64], size=self.size)).tolist()
         return Choice(keyframes=frames[best_first(np.array(yes))[: request.n_wanted]])

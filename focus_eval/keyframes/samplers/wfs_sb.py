@@ -25,7 +25,7 @@ PEAK_DISTANCE_SHARE = 0.02
 PEAK_PROMINENCE_SHARE = 0.05
 SEGMENT_WEIGHTS = (0.4, 0.2, 0.3, 0.1)  # of length, mean, maximum and variance
 LEAST_IMPORTANCE = 0.05
-FORGETTING_FRAMES = 10.0  # candidates over which similarity falls to 1 / e where there are no embeddings
+FORGETTING_FRAMES = 10.0  # similarity falls to 1/e over so many candidates, without embeddings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,7 @@ def similarity(images: FloatArray | None, first: slice, second: IntArray) -> Flo
     if images is None:
         alike: FloatArray = np.exp(-np.abs(np.arange(first.start, first.stop)[:, None] - second) / FORGETTING_FRAMES)
         return alike
-    # A range is a view; picking its rows one by one would copy every embedding for each keyframe.
+    # Slices are views; indexing by a list would copy the embeddings for each keyframe.
     cosines: FloatArray = images[first] @ images[second].T
     return cosines
 

@@ -77,7 +77,7 @@ def in_order_of_time(lines: tuple[TimedText, ...]) -> tuple[TimedText, ...]:
 def _read(
     path: Path, state: tuple[int, int], offset_seconds: float, open_end_seconds: float | None, encoding: str
 ) -> tuple[TimedText, ...]:
-    """Return the lines of a file, see `read_subtitles`; `state` tells a changed file. Raises OSError and ValueError."""
+    """The lines of a file, see `read_subtitles`; `state` tells a changed file. Raises OSError and ValueError."""
     text = _decoded(_bytes_of(path), encoding)
     if not text.strip():
         return ()
@@ -102,7 +102,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _decoded(content: bytes, encoding: str) -> str:
-    """Return the text of a file. Raises ValueError for bytes of another encoding, or that are no text."""
+    """The text of a file. Raises ValueError for bytes of another encoding, or that are no text."""
     encoding = next((name for mark, name in _MARKS if content.startswith(mark)), encoding)
     if not encoding and b"\0" in content:
         raise ValueError("no text: it holds zero bytes; of UTF-16 name the encoding")
@@ -168,7 +168,7 @@ def _json_spans(text: str) -> Iterator[tuple[float, float | None, str]]:
 
 
 def _seconds(clock: str) -> float:
-    """Return the seconds of a clock time, "01:02:03.5" gives 3723.5."""
+    """The seconds of a clock time, "01:02:03.5" gives 3723.5."""
     *units, seconds = clock.split(":")
     whole = 0
     for unit in units:

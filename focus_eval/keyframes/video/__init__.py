@@ -19,7 +19,7 @@ _PROTOCOL = ("frame_times", "stream", "read", "close", "__enter__", "__exit__")
 
 
 def _check(loaded: Any, label: str) -> Any:
-    """Return the loaded class if it has the methods of a reader; raise PluginError otherwise."""
+    """The loaded class if it has the methods of a reader; raises PluginError otherwise."""
     missing = [method for method in _PROTOCOL if not hasattr(loaded, method)]
     if not isinstance(loaded, type) or missing:
         raise PluginError(f"{label} is not a reader: it has no {missing[0] if missing else 'class'}")

@@ -166,7 +166,7 @@ def _whole_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _signal_of_reading(video: Path) -> int | None:
-    """Return the signal that ends a process which reads all frames of a video; None if it lives."""
+    """The signal that ends a process which reads all frames of a video; None if it lives."""
     with DisposableProcess() as process:
         try:
             process.call(_read_whole, video)

@@ -97,7 +97,6 @@ def remedy(path: Path) -> str:
 
 
 def _is_mp4(path: Path) -> bool:
-    """Return True if the file begins like an MP4."""
     with path.open("rb") as file:
         return file.read(12)[4:8] == b"ftyp"
 
@@ -115,7 +114,7 @@ def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
 
 
 def _plain(cause: BaseException) -> str:
-    """Return a decoder's message on one line."""
+    """A decoder's message on one line."""
     return " ".join(str(getattr(cause, "strerror", None) or cause).split())
 
 
@@ -426,7 +425,7 @@ class Decoder:
             ) from error
 
     def _decode(self, packet: Any) -> tuple[Sequence[Any], bool]:
-        """Return the frames that one packet gives, and True if the decoder refuses it; None drains the decoder."""
+        """The frames that one packet gives, and True if the decoder refuses it; None drains the decoder."""
         context = self.stream.codec_context
         with LoggedErrors() as logged:
             try:
@@ -467,7 +466,7 @@ def is_refused(second: Any, packet: Any) -> bool:
 
 
 def _best_stream(path: Path, container: Any) -> Any:
-    """Return FFmpeg's best video stream; raise VideoError if there is none but a cover picture, or no codec."""
+    """FFmpeg's best video stream; raises VideoError if there is none but a cover picture, or no codec."""
     streams = container.streams
     stream = streams.best("video")
     if stream is None or stream.disposition & Disposition.attached_pic:

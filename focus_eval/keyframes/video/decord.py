@@ -25,17 +25,16 @@ class DecordReader(ByIndexReader):
     failures = (decord.DECORDError, RuntimeError, UnicodeEncodeError)
 
     def _open(self, n_threads: int | None) -> Any:
-        """Return decord's reader of the file; `n_threads` None lets decord choose."""
+        """Decord's reader of the file; `n_threads` None lets decord choose."""
         return decord.VideoReader(str(self.path), ctx=decord.cpu(0), num_threads=n_threads or 0)
 
     def _decoded(self, number: int) -> Pixels:
-        """Return frame `number` as RGB uint8 `(height, width, 3)`."""
         frame = self._video[number]
         # Another package may have set decord's bridge, which turns its frames into that package's tensors.
         pixels: Pixels = frame.asnumpy() if hasattr(frame, "asnumpy") else np.asarray(frame)
         return pixels
 
     def _reason(self, error: BaseException) -> str:
-        """Return the first line of decord's message, which carries a stack trace, without its source location."""
+        """The first line of decord's message, which carries a stack trace, without its source location."""
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         return lines[0].split("] ", 1)[-1] if lines else type(error).__name__

@@ -25,7 +25,7 @@ def is_encrypted(path: Path) -> bool:
 
 
 def _is_transport_encrypted(data: bytes) -> bool:
-    """Return True if a transport packet is scrambled, or a programme map names a stream with encrypted samples."""
+    """True if a transport packet is scrambled, or a programme map names a stream with encrypted samples."""
     for start in range(0, len(data) - _TRANSPORT_PACKET + 1, _TRANSPORT_PACKET):
         packet = data[start : start + _TRANSPORT_PACKET]
         if packet[0] == _SYNC and packet[3] >> 6 > 1:
@@ -37,7 +37,7 @@ def _is_transport_encrypted(data: bytes) -> bool:
 
 
 def _stream_types(section: bytes) -> set[int]:
-    """Return the types of the streams in a programme map (ISO 13818-1, 2.4.4.8)."""
+    """The types of the streams in a programme map (ISO 13818-1, 2.4.4.8)."""
     stop = min(3 + (int.from_bytes(section[1:3], "big") & 0xFFF) - 4, len(section) - 4)
     at, types = 12 + (int.from_bytes(section[10:12], "big") & 0xFFF), set()
     while at < stop:

@@ -527,7 +527,7 @@ class DecodeProcesses:
             request.ring = None
 
     def _ring(self, n_bytes: int) -> _Ring:
-        """Return memory for a request: that of an earlier one if it fits, since fresh pages cost time."""
+        """Memory for a request: that of an earlier one if it fits, since fresh pages cost time."""
         for ring in self._free_rings:
             if n_bytes <= ring.n_bytes <= 2 * n_bytes:
                 self._free_rings.remove(ring)
@@ -574,7 +574,7 @@ class DecodeProcesses:
             process.send(message)
 
     def _next_job(self, idle: list[_Process]) -> tuple[_FileCall | _Task | None, _Process | None]:
-        """Return the job that should begin next, and the process for it; None for a new or any process."""
+        """The job that should begin next, and the process for it; None for a new or any process."""
         if self._calls:
             return self._calls[0], idle[0] if idle else None
         parked = [task for request in self._requests for task in request.parked]
@@ -862,7 +862,7 @@ class _Decoding:
                 self._readers[task.source] = task.reader
 
     def _reader(self, source: VideoState) -> PyAVReader:
-        """Return a reader that no task uses, opened here if there is none."""
+        """A reader that no task uses, opened here if there is none."""
         if source in self._readers:
             return self._readers.pop(source)
         while len(self._readers) >= OPEN_READERS:
@@ -880,7 +880,7 @@ class _Decoding:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """Return an error that can be sent to another process, with its traceback as a note where that is ours."""
+    """An error that can be sent to another process, with its traceback as a note where that is ours."""
     if isinstance(error, VideoError):
         return VideoError(str(error))
     return RuntimeError(f"{error!r} in a process that decodes:\n{''.join(traceback.format_exception(error))}")

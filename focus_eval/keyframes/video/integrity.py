@@ -53,7 +53,7 @@ _AT_THE_END = "behind"
 
 
 def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
-    """Return the fault if an AVI holds another number of frames than its header promises, as a clause, or None."""
+    """The fault if an AVI holds another number of frames than its header promises, as a clause, or None."""
     n_promised, n_packets = decoder.stream.frames, packets.ticks.size
     if 0 < n_promised < n_packets:
         return f"the header promises {n_promised} frames, the file holds {n_packets}: part of it is there twice"
@@ -67,7 +67,7 @@ def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[
 
 
 def _n_empty_chunks_at_end(data: mmap.mmap) -> int:
-    """Return the number of an AVI's empty chunks of pictures just before its index."""
+    """The number of an AVI's empty chunks of pictures just before its index."""
     start = end = data.rfind(b"idx1")
     while start >= 8 and data[start - 6 : start - 5] == b"d" and data[start - 4 : start] == bytes(4):
         start -= 8
@@ -99,7 +99,7 @@ def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[
 
 
 def _nests(data: mmap.mmap, start: int, stop: int, *, depth: int = 0) -> bool:
-    """Return True if MP4 boxes exactly fill bytes `[start, stop)`, also inside tracks and their tables."""
+    """True if MP4 boxes exactly fill bytes `[start, stop)`, also inside tracks and their tables."""
     while start + 8 <= stop and depth < _MAX_NESTED_BOXES:
         length = int.from_bytes(data[start : start + 4], "big")
         is_nested = data[start + 4 : start + 8] in _NESTED
@@ -157,7 +157,7 @@ def _size_fault(promised: int, size: int) -> str | None:
 
 
 def _header(data: mmap.mmap, at: int) -> tuple[int, int, int | None]:
-    """Return (offset of the content, id, size) of the element at `at`; size None if unknown or unreadable."""
+    """(offset of the content, id, size) of the element at `at`; size None if unknown or unreadable."""
     first = data[at] if at < len(data) else 0
     id_length = 9 - first.bit_length()
     if not 1 <= id_length <= 4 or at + id_length >= len(data):
@@ -223,7 +223,7 @@ def transport_fault(
 
 
 def _count_times(starts: NDArray[np.uint8]) -> int:
-    """Return the number of distinct successive presentation times in `starts`, transport packets that begin a unit."""
+    """The number of distinct successive presentation times in `starts`, transport packets that begin a unit."""
     n_times, latest = 0, b""
     for packet in starts:
         at = 5 + int(packet[4]) if packet[3] & 0x20 else 4
@@ -234,7 +234,7 @@ def _count_times(starts: NDArray[np.uint8]) -> int:
 
 
 def _unpadded_size(data: mmap.mmap, length: int, notes: list[str]) -> int:
-    """Return the file size without zeros behind the last packet; the full size if they start within one."""
+    """The file size without zeros behind the last packet; the full size if they start within one."""
     size = len(data)
     while size and data[size - 1] == 0:
         start = max(size - _CHUNK, 0)
@@ -246,7 +246,7 @@ def _unpadded_size(data: mmap.mmap, length: int, notes: list[str]) -> int:
 
 
 def _packet_shape(data: mmap.mmap) -> tuple[int, int] | None:
-    """Return (length, bytes before the sync byte) of the file's transport packets; None if it begins otherwise."""
+    """(length, bytes before the sync byte) of the file's transport packets; None if it begins otherwise."""
     for length, skip in _PACKET_LENGTHS:
         places = range(skip, min(len(data), length * 8), length)
         # Nearly all of the first packets begin with the sync byte.
@@ -286,7 +286,7 @@ _OGG_LAST_PAGE = 4
 
 
 def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
-    """Return the fault if the header promises more bytes than the file has, as a clause for a message, or None."""
+    """The fault if the header promises more bytes than the file has, as a clause for a message, or None."""
     at = data.find(_ASF_FILE_PROPERTIES, 0, 1 << 16)
     if at < 0 or int.from_bytes(data[at + 88 : at + 92], "little") & _ASF_BROADCAST:
         return None

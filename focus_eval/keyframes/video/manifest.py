@@ -179,7 +179,7 @@ def name_in(folder: Path, path: Path) -> str:
 
 @lru_cache(maxsize=_RECENT_MANIFESTS)
 def _read_manifest(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, ManifestEntry]:
-    """Return entries by path relative to the manifest's folder; size and time of change are only cache keys."""
+    """Entries by path relative to the manifest's folder; size and time of change are only cache keys."""
     del n_bytes, modified_ns
     with _parsed(manifest, MANIFEST_VERSION, "not a manifest", remedy="delete it or write it again") as content:
         # Manifests once said how far damage would be noticed, too.
@@ -301,7 +301,7 @@ def read_verdicts(folder: Path) -> Verdicts:
 
 @lru_cache(maxsize=16)
 def _read_verdicts(path: Path, modified_ns: int) -> Verdicts:
-    """Return the verdicts in a file; `modified_ns` is only a cache key."""
+    """The verdicts in a file; `modified_ns` is only a cache key."""
     del modified_ns
     with _parsed(path, VERDICTS_VERSION, "cannot be read", remedy="delete it and run videos verify again") as content:
         return Verdicts(
@@ -311,6 +311,6 @@ def _read_verdicts(path: Path, modified_ns: int) -> Verdicts:
 
 
 def _verdict(fields: dict[str, Any]) -> VideoVerdict:
-    """Return the verdict with `fields` from JSON, its lists as tuples."""
+    """The verdict with `fields` from JSON, its lists as tuples."""
     damaged, groups = (tuple(map(tuple, fields[name])) for name in ("damaged", "groups"))
     return VideoVerdict(**{**fields, "damaged": damaged, "groups": groups, "notes": tuple(fields.get("notes", ()))})

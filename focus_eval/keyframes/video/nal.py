@@ -66,7 +66,7 @@ def starts_h264(units: Sequence[tuple[int, bytes]]) -> bool:
 
 
 def _recovery_frames(sei: bytes) -> int | None:
-    """Return `recovery_frame_cnt` of the recovery point among an SEI unit's messages; None if it has none."""
+    """`recovery_frame_cnt` of the recovery point among an SEI unit's messages; None if it has none."""
     at = 0
     while at + 2 < len(sei):
         kind, at = _sei_number(sei, at)
@@ -80,7 +80,7 @@ def _recovery_frames(sei: bytes) -> int | None:
 
 
 def _sei_number(sei: bytes, at: int) -> tuple[int, int]:
-    """Return a message's type or size, written as bytes of 255 and a last byte, and where the next field is."""
+    """A message's type or size, written as bytes of 255 and a last byte, and where the next field is."""
     total = 0
     while at < len(sei) and sei[at] == 255:
         total, at = total + 255, at + 1
@@ -176,7 +176,7 @@ class FieldPairs:
             self._sequence_by_picture[bits.exp_golomb()] = bits.exp_golomb()
 
     def _field(self, data: bytes) -> tuple[int, int] | None:
-        """Return (number, parity: 1 for a bottom field) of a slice; None for a slice of a frame."""
+        """(number, parity: 1 for a bottom field) of a slice; None for a slice of a frame."""
         bits = _Bits(data[:16])
         bits.exp_golomb(), bits.exp_golomb()  # first macroblock, type
         sequence = self._sequences.get(self._sequence_by_picture.get(bits.exp_golomb(), -1))
@@ -204,7 +204,7 @@ def _parameters(extradata: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_sequence(data: bytes) -> tuple[int, _Sequence]:
-    """Return the number of a sequence parameter set, and what it says (ITU-T H.264, 7.3.2.1.1)."""
+    """The number of a sequence parameter set, and what it says (ITU-T H.264, 7.3.2.1.1)."""
     bits = _Bits(data[3:])
     set_number, has_colour_planes = bits.exp_golomb(), False
     if data[:1] and data[0] in _HIGH_PROFILES:

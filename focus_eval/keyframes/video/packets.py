@@ -92,7 +92,7 @@ def packets_of(container: Any, *streams: Any) -> Iterator[Any]:
 
 
 def _demux(container: Any, stream: Any) -> Packets:
-    """Return the packets of `stream`, read to the end of the file."""
+    """The packets of `stream`, read to the end of the file."""
     ticks, decode_ticks, places = array("q"), array("q"), array("q")
     sizes, flags = array("q"), array("b")
     lacks_ticks, goes_back, end, latest = False, False, 0, None
@@ -262,7 +262,7 @@ def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]
 
 
 def _picture_kind(packet: Any, code: int) -> int | None:
-    """Return a picture's coding type, None if not found: MPEG-4 (`code` 0xB6) 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
+    """A picture's coding type, None if not found: MPEG-4 (`code` 0xB6) 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
     head = bytes(memoryview(packet)[:MAX_HEAD_BYTES])
     at = head.find(START + bytes([code]))
     if at < 0 or at + 6 > len(head):

@@ -54,7 +54,7 @@ class PictureReader(VideoReader):
             yield frame, pixels
 
     def _picture(self, frame: int) -> Pixels:
-        """Return picture number `frame` as upright RGB; raise VideoError if it cannot be read."""
+        """Picture number `frame` as upright RGB; raises VideoError if it cannot be read."""
         if self._array is not None:
             picture: Pixels = self._array[frame]
             return picture
@@ -68,7 +68,7 @@ class PictureReader(VideoReader):
 
 
 def _turned(image: Any) -> Any:
-    """Return a Pillow image turned upright by its EXIF orientation; unchanged if it has none or is unreadable."""
+    """A Pillow image turned upright by its EXIF orientation; unchanged if it has none or is unreadable."""
     image.load()  # TIFF is turned by this, and then says nothing
     orientation = None
     with suppress(OSError, SyntaxError, TypeError, ValueError, struct.error):
@@ -77,7 +77,7 @@ def _turned(image: Any) -> Any:
 
 
 def _rgb(image: Any) -> Pixels:
-    """Return a Pillow image as RGB uint8 `(height, width, 3)`; of 16-bit grey the upper 8 bits."""
+    """A Pillow image as RGB uint8 `(height, width, 3)`; of 16-bit grey the upper 8 bits."""
     if image.mode.startswith("I;16"):
         # Pillow would cut its values at 255.
         grey = (np.asarray(image) >> 8).astype(np.uint8)
@@ -103,7 +103,7 @@ def pictures_in(folder: Path) -> list[Path]:
 
 
 def _checked_array(pictures: Pixels) -> Pixels:
-    """Return the array; raise VideoError unless it is RGB uint8 `(n, height, width, 3)`, not empty."""
+    """The array; raises VideoError unless it is RGB uint8 `(n, height, width, 3)`, not empty."""
     if pictures.dtype != np.uint8 or pictures.ndim != 4 or pictures.shape[3] != 3 or 0 in pictures.shape:
         raise VideoError(
             f"array: a video as an array is RGB uint8 (n, height, width, 3), got {pictures.dtype} {pictures.shape}"

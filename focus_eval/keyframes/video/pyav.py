@@ -245,7 +245,6 @@ class PyAVReader(ScannedReader):
             return _Stream(partial(self._next, self._turn))
 
     def _next(self, turn: int) -> tuple[int, Pixels]:
-        """Return the next frame of request number `turn`; raise VideoError once a later request has begun."""
         with self._lock:
             if turn == self._turn:
                 return next(self._underway)
@@ -339,7 +338,7 @@ class PyAVReader(ScannedReader):
             raise VideoError(f"{self.path}: this reader is closed; open the file again")
 
     def _open_decoders(self, n_decoders: int) -> list[Decoder]:
-        """Return the first `n_decoders` decoders, opening those that are missing."""
+        """The first `n_decoders` decoders, opening those that are missing."""
         self._check_open()
         is_verified = self._verdict is not None and self._verdict.writer == writer_version()
         while len(self._decoders) < n_decoders:
@@ -424,6 +423,6 @@ class PyAVReader(ScannedReader):
         raise VideoError(f"{self.path}: frame {expected} asked, the decoder now gives fewer; was the file replaced?")
 
     def _pixels(self, frame: Any) -> Pixels:
-        """Return a decoded frame as upright RGB pixels of the video's size."""
+        """A decoded frame as upright RGB pixels of the video's size."""
         pixels = rgb_pixels(frame, self._scan.stored_size, None if self.shows_stored else self.appearance)
         return self._scan.orientation.apply(pixels)

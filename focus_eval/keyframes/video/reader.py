@@ -74,7 +74,7 @@ class VideoReader(ABC):
         """Release the file and its threads."""
 
     def _checked(self, frames: ArrayLike) -> IntArray:
-        """Return `frames` as int64 `(n,)`; raise VideoError for one outside the video, or no whole number."""
+        """`frames` as int64 `(n,)`; raises VideoError for one outside the video, or no whole number."""
         array = np.asarray(frames)
         if array.size == 0:
             return np.zeros(0, dtype=np.int64)
@@ -104,7 +104,7 @@ _reference_lock = Lock()
 
 @lru_cache(maxsize=64)
 def _reference_frames(path: Path, state: FileState) -> IntArray | None:
-    """Return the frames that others may refer to, ascending; None if the file has no frame index."""
+    """The frames that others may refer to, ascending; None if the file has no frame index."""
     index = scan_video(path).index
     if index is None:
         return None
@@ -165,7 +165,7 @@ class ScannedReader(VideoReader):
             return super().read(frames)
 
     def _readable(self, frames: ArrayLike) -> IntArray:
-        """Return the distinct frames, ascending; raise VideoError if the file's verdict lists one as damaged."""
+        """The distinct frames, ascending; raises VideoError if the file's verdict lists one as damaged."""
         distinct = np.unique(self._checked(frames))
         damaged = self._verdict.refused_among(distinct) if self._verdict is not None else distinct[:0]
         if damaged.size:
@@ -213,10 +213,10 @@ class ByIndexReader(ScannedReader):
 
     @abstractmethod
     def _decoded(self, number: int) -> Pixels:
-        """Return frame `number` as RGB uint8 `(height, width, 3)`."""
+        """Frame `number` as RGB uint8 `(height, width, 3)`."""
 
     def _reason(self, error: BaseException) -> str:
-        """Return an error's message on one line, cut to 200 characters."""
+        """An error's message on one line, cut to 200 characters."""
         return " ".join(str(error).split())[:200]
 
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:

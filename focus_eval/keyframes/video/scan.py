@@ -42,7 +42,7 @@ _TOLERANCE = 0.01
 
 
 def _unnamed_side_data(kinds: type[Any], value: object) -> Any:
-    """Return a member of PyAV's enumeration of side data for a kind that it lacks."""
+    """A member of PyAV's enumeration of side data for a kind that it lacks."""
     member = object.__new__(kinds)
     member._name_, member._value_ = f"UNNAMED_{value}", value
     return member
@@ -205,7 +205,7 @@ def _scan(path: Path) -> Scan:
 
 
 def _first_frame(decoder: Decoder, packets: Packets) -> Any:
-    """Return the first frame of a plain decode; raise VideoError without one, or if damage took earlier ones."""
+    """The first frame of a plain decode; raises VideoError without one, or if damage took earlier ones."""
     first = next(decoder.frames_from_start(is_strict=False), None)
     if first is None or not (first.width and first.height):
         raise VideoError(f"{decoder.path}: no frame of it can be decoded; download it again or re-encode it")
@@ -221,7 +221,7 @@ def _first_frame(decoder: Decoder, packets: Packets) -> Any:
 
 
 def _count_frames(decoder: Decoder, packets: Packets, index: FrameIndex | None) -> int:
-    """Return the number of frames of a full decode; raise VideoError if it is damaged or differs from the index."""
+    """The number of frames of a full decode; raises VideoError if it is damaged or differs from the index."""
     path = decoder.path
     if packets.is_corrupt.any():
         raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
@@ -264,7 +264,7 @@ def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex
 
 
 def _times_of_decode(decoder: Decoder, index: FrameIndex, n_frames: int) -> list[int | None]:
-    """Return the times of a plain decode's frames that come before the index's frame `n_frames`."""
+    """The times of a plain decode's frames that come before the index's frame `n_frames`."""
     end = index.frame_ticks[n_frames] if n_frames < index.frame_ticks.size else _NEVER
     frames = decoder.frames_from_start(is_strict=False)
     return [frame.pts for frame in itertools.takewhile(lambda frame: frame.pts is None or frame.pts < end, frames)]
@@ -293,7 +293,7 @@ def _index_of_decode(decoder: Decoder, index: FrameIndex, *, n_frames: int) -> F
 
 
 def _has_guessed_times(decoder: Decoder, packets: Packets) -> bool:
-    """Return True for H.264 and HEVC in AVI if FFmpeg, which guesses their times, moves some out of their slots."""
+    """True for H.264 and HEVC in AVI if FFmpeg, which guesses their times, moves some out of their slots."""
     is_guessed = decoder.container.format.name == "avi" and decoder.stream.codec_context.name in ("h264", "hevc")
     steps, slots = (np.diff(np.sort(ticks)) for ticks in (packets.ticks, packets.decode_ticks))
     return is_guessed and not np.array_equal(steps, slots)
@@ -313,7 +313,7 @@ def _counted_ticks(decoder: Decoder, packets: Packets, n_frames: int) -> IntArra
 def _rate(
     decoder: Decoder, packets: Packets, index: FrameIndex | None, ticks: IntArray | None, *, n_frames: int
 ) -> float:
-    """Return the average rate in frames per second."""
+    """The average rate in frames per second."""
     # Of a raw stream FFmpeg says 25 whatever the stream itself says.
     stated_rate = decoder.stream.guessed_rate if packets.lacks_ticks else decoder.stream.average_rate
     if ticks is None or (index is None and n_frames == 1):
@@ -448,7 +448,7 @@ def scan_from_bytes(content: bytes) -> Scan | None:
 
 
 def _index(facts: dict[str, Any], arrays: Any) -> FrameIndex:
-    """Return the frame index from stored arrays; raise ValueError if they do not order the frames."""
+    """The frame index from stored arrays; raises ValueError if they do not order the frames."""
     sizes = arrays["sizes"]
     fields: dict[str, Any] = {name: np.cumsum(arrays[name]) for name in _RISING}
     fields |= {name: np.unpackbits(arrays[name], count=sizes.size).astype(bool) for name in _BITS}

@@ -26,7 +26,7 @@ class TorchCodecReader(ByIndexReader):
     failures = (RuntimeError, ValueError, IndexError)
 
     def _open(self, n_threads: int | None) -> Any:
-        """Return torchcodec's decoder in exact mode; raise MissingDependency if it finds no FFmpeg."""
+        """Torchcodec's decoder in exact mode; raises MissingDependency if it finds no FFmpeg."""
         try:
             return VideoDecoder(
                 str(self.path), dimension_order="NHWC", seek_mode="exact", num_ffmpeg_threads=n_threads or 0
@@ -38,6 +38,5 @@ class TorchCodecReader(ByIndexReader):
             raise
 
     def _decoded(self, number: int) -> Pixels:
-        """Return frame `number` as RGB uint8 `(height, width, 3)`."""
         pixels: Pixels = self._video.get_frame_at(number).data.numpy()
         return pixels

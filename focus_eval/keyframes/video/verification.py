@@ -145,7 +145,7 @@ def video_files(folder: Path) -> Iterator[Path]:
 
 
 def _new_entry(path: Path, process: DisposableProcess) -> ManifestEntry:
-    """Return a video's entry: size, checksum, length and rate, or why the video cannot be read."""
+    """A video's entry: size, checksum, length and rate, or why the video cannot be read."""
     size, digest = path.stat().st_size, content_hash(path)
     try:
         info, notes = process.call(_length_and_notes, path)
@@ -252,7 +252,7 @@ class _FrameCount:
 
 
 def _named_entry(path: Path) -> tuple[Path, ManifestEntry]:
-    """Return (manifest path, entry) of a video; raise VideoError if no manifest names it any more."""
+    """(manifest path, entry) of a video; raises VideoError if no manifest names it any more."""
     entry = entry_of(path)
     if entry is None:
         raise VideoError(f"{path}: no manifest names it any more; was it changed while its folder was verified?")
@@ -289,7 +289,7 @@ def verify_file(path: Path, *, progress: Callable[[int], None] = lambda n_frames
 
 
 def _verify_apart(path: Path, process: DisposableProcess, *, progress: Callable[[int], None]) -> VideoVerdict:
-    """Return the verdict of `verify_file` in a process of its own, which a damaged file may end."""
+    """The verdict of `verify_file` in a process of its own, which a damaged file may end."""
     try:
         verdict: VideoVerdict = process.call(verify_file, path, progress=progress)
         return verdict
@@ -298,7 +298,7 @@ def _verify_apart(path: Path, process: DisposableProcess, *, progress: Callable[
 
 
 def _compare(verdict: VideoVerdict, earlier: VideoVerdict | None) -> VideoVerdict:
-    """Return a changed file's verdict, with groups damaged whose packets differ from those in `earlier`."""
+    """A changed file's verdict, with groups damaged whose packets differ from those in `earlier`."""
     if verdict.error:
         return verdict
     ranges = [group[:2] for group in verdict.groups]
@@ -310,7 +310,7 @@ def _compare(verdict: VideoVerdict, earlier: VideoVerdict | None) -> VideoVerdic
 
 
 def _merge(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the half-open ranges, ascending, those that touch or overlap joined."""
+    """The half-open ranges, ascending, those that touch or overlap joined."""
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if merged and start <= merged[-1][1]:

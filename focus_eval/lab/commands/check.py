@@ -49,7 +49,7 @@ def check(
 
 
 def _declared(sampler: str, verdict: CheckResult) -> str:
-    """Return the class's declarations as text, if the class can be loaded."""
+    """The class's declarations as text, if the class can be loaded."""
     from focus_eval.lab.subprocess_sampler import class_apart
 
     if any(item.promise == "class" for item in verdict.broken):
@@ -125,7 +125,7 @@ def simulate(
     from focus_eval.lab.simulation import with_fresh_seed
 
     loaded = load_simulation(config).model_copy(update=replayed(relevance, scan_relevance))
-    loaded.check_baseline()  # before the minutes that a simulation takes
+    loaded.check_baseline()  # fail before a simulation of minutes
     folder = out or Path("results/runs") / loaded.name
     loaded = with_fresh_seed(loaded, folder)
     print_infeasible(loaded, limit=limit)

@@ -84,7 +84,7 @@ def compare_samplers(
     from focus_eval.lab.subprocess_sampler import make_apart
     from focus_eval.lab.verdict import LOOKS
 
-    # From here, so that the check and the page count too.
+    # Started here: the check and the page count against the minutes too.
     deadline = Deadline(minutes)
     new, rivals = make_apart(sampler), _named(sampler, other_samplers)
     config = _configured(sampler, rivals, world, videos=videos or LOOKS[0], **replayed(relevance, scan_relevance))
@@ -93,7 +93,7 @@ def compare_samplers(
     folder = out or Path("results/runs") / f"compare-{new.name.replace('/', '_').replace(':', '_')}"
     config = config if seed is None else config.model_copy(update={"seed": seed})
     looks: Sequence[int] = [config.videos] if videos else LOOKS
-    if config.recorded:  # its questions are as many as they are
+    if config.recorded:  # recorded questions are a fixed number
         looks = [max(len({trace.video for trace in source.traces}) for source in trace_sources(config))]
     with naming_out(folder):
         sections = _run(config, folder, looks, deadline, margin)
@@ -118,8 +118,8 @@ class Deadline:
         return time.monotonic() - self._started
 
 
-# A part of the comparison may run until this share of the minutes is over: the first samplers, the controls and later
-# looks, the controls at several budgets. What is left is for the page.
+# Shares of the minutes by which each part must end: first samplers; controls and later looks; controls at several
+# budgets. The rest is for the page.
 _SAMPLERS_SHARE, _LOOKS_SHARE, _FRONTIER_SHARE = 0.4, 0.65, 0.8
 _LEAST_VIDEOS = 5
 
@@ -133,7 +133,7 @@ def _run_in_time(config: SimulationConfig, folder: Path, n_videos: int, seconds:
     while True:
         started = time.monotonic()
         run_with_progress(config, folder, limit=n_next)
-        # Rows that were there before take no time.
+        # Rows of an earlier run cost no time now: count new ones only.
         pace, n_run = max(time.monotonic() - started, 1e-3) / (n_next - n_run), n_next
         if n_run == n_videos:
             return n_run
@@ -143,7 +143,7 @@ def _run_in_time(config: SimulationConfig, folder: Path, n_videos: int, seconds:
 
 
 def _configured(sampler: str, rivals: list[str], world: list[str], **settings: Any) -> SimulationConfig:
-    """Return the simulation that compares `sampler` with `rivals`; raise an error for an unknown world."""
+    """The simulation that compares `sampler` with `rivals`; raises an error for an unknown world."""
     from focus_eval.lab.simulation import SimulationConfig
     from focus_eval.lab.worlds import world_of
 
@@ -159,13 +159,13 @@ def _run(
     """Run the simulation until it decides; return the sections of the page."""
     from focus_eval.lab.simulation import tried_files, with_fresh_seed
 
-    # A folder for each state of the file: its seed was drawn when nobody who wrote the file could know it.
+    # One folder per content of the file: the seed was drawn after the file was written, so it cannot be tuned to it.
     state = "".join(f"-{digest[:8]}" for digest in tried_files(config))
     simulation = folder / f"simulation{state}"
     config = with_fresh_seed(config, simulation)
     print_infeasible(config)
     config, frame, share = _until_decided(config, simulation, looks, deadline, margin)
-    # Beside the simulation, whose rows are read again after every look.
+    # In a folder of its own: the simulation's rows are read again after every look.
     frontier = _frontier_frame(config, folder / f"frontier{state}", looks[0], deadline)
     sections = simulation_sections(config, frame, frontier, share=share, margin=margin)
     repeat = f"Videos of seed {config.seed}; --seed {config.seed} repeats this verdict."
@@ -180,7 +180,7 @@ def _run(
 
 
 def _named(sampler: str, other_samplers: list[str]) -> list[str]:
-    """Return the rivals at their own cost: the named ones or focus, and even ones if `sampler` never pulls."""
+    """The rivals at their own cost: the named ones or focus, and even ones if `sampler` never pulls."""
     from focus_eval.lab.subprocess_sampler import make_apart
 
     new = make_apart(sampler)
@@ -213,7 +213,7 @@ def _until_decided(
         print_folded(
             f"--minutes {deadline.minutes:g} allow {n_run} of {looks[0]} videos: the verdict is on these alone."
         )
-        # The clock chose the number, not the results: one look, which spends all of the 5 %.
+        # The clock ended the run, not the results: a single look at the full 5 %.
         looks = [n_run]
     for n_videos, next_videos in zip(looks, [*looks[1:], None], strict=True):
         config = _first_videos(config, n_videos)
@@ -224,7 +224,7 @@ def _until_decided(
         decided = [item.is_decided for world in _worlds(config, frame) for item in world.compared(margin, share)]
         if all(decided):
             break
-        # Videos that ran before in this folder say nothing about the pace: all that was spent does, if too much.
+        # Earlier videos in this folder tell nothing about the pace; extrapolate from the time spent.
         expected_seconds = deadline.seconds_spent * (next_videos - n_videos) / n_videos
         progress = f"{n_videos} videos: {sum(decided)} of {len(decided)} comparisons decided."
         if expected_seconds > deadline.seconds_left(_LOOKS_SHARE):
@@ -235,12 +235,12 @@ def _until_decided(
 
 
 def _first_videos(config: SimulationConfig, n_videos: int) -> SimulationConfig:
-    """Return the simulation of the first `n_videos` videos of each world; recorded ones are all there are."""
+    """The simulation of the first `n_videos` videos of each world; recorded ones are all there are."""
     return config if config.recorded else config.model_copy(update={"videos": n_videos})
 
 
 def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntry]:
-    """Return the controls at the new sampler's cost at each K; [] if it encodes no frame."""
+    """The controls at the new sampler's cost at each K; [] if it encodes no frame."""
     from focus_eval.core.types import VideoInfo
     from focus_eval.lab.equal_cost import CONTROLS, controls_at
 
@@ -249,7 +249,7 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
     for k in config.k:
         rows = frame[(frame["k"] == k) & (frame["label"] == _label(config, 0, k, frame)) & frame["error"].isna()]
         if rows["forward_equivalents"].sum() > 0:
-            # The questions of a video share an even grid, so that a control pays for it once.
+            # Questions of a video share the even grid: a control pays for it once.
             by_video = rows.drop_duplicates("video")
             cost = float(rows["forward_equivalents"].sum() / len(by_video))
             lengths = zip(by_video["n_frames"], by_video["duration_seconds"], strict=True)
@@ -260,7 +260,7 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
 
 
 def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
-    """Return the rows of `config` in `out`, without those of earlier states of a file or of a longer run."""
+    """The rows of `config` in `out`, without those of earlier states of a file or of a longer run."""
     from focus_eval.bench.report.recall_tables import lab_frame
     from focus_eval.bench.report.run import load_run
     from focus_eval.lab.simulation import selection_ids
@@ -268,7 +268,7 @@ def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
 
     frame = with_failures_as_0(lab_frame(load_run(out), only=selection_ids(config)))
     if config.recorded:
-        # Where the clock ended a run, controls have fewer questions: every comparison is on those that all have.
+        # A run that the clock ended has questions without controls: compare on the common ones.
         n_series = frame.groupby(["benchmark", "question_id"])["selection_id"].transform("nunique")
         is_common = n_series == n_series.max()
         common = frame[is_common]
@@ -278,7 +278,7 @@ def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
 
 
 def _label(config: SimulationConfig, place: int, k: int, frame: pd.DataFrame) -> str:
-    """Return the label in `frame` of the sampler at `place` of the configuration."""
+    """The label in `frame` of the sampler at `place` of the configuration."""
     from focus_eval.lab.simulation import selection_ids
 
     ids = selection_ids(config.model_copy(update={"samplers": [config.samplers[place]], "k": [k]}))
@@ -286,7 +286,7 @@ def _label(config: SimulationConfig, place: int, k: int, frame: pd.DataFrame) ->
 
 
 def _rivals(config: SimulationConfig, frame: pd.DataFrame) -> list[Rival]:
-    """Return each rival at each of its K, with the label of its rows in `frame`."""
+    """Each rival at each of its K, with the label of its rows in `frame`."""
     from focus_eval.lab.verdict import Rival
 
     rivals = []
@@ -315,7 +315,7 @@ class _WorldRivals:
 
 
 def _worlds(config: SimulationConfig, frame: pd.DataFrame) -> list[_WorldRivals]:
-    """Return the rows and rivals of each world."""
+    """The rows and rivals of each world."""
     from focus_eval.lab.simulation import trace_sources
 
     parts = {source.name: frame[frame["benchmark"] == source.name] for source in trace_sources(config)}
@@ -388,7 +388,7 @@ def simulation_sections(
 
 
 def _scripted_notes(sampler: FrameSampler) -> list[str]:
-    """Return a note if a scripted model replied to the sampler: the verdict depends on its accuracy."""
+    """A note if a scripted model replied to the sampler: the verdict depends on its accuracy."""
     from focus_eval.lab.simulation import scripted_llm
 
     scripted = scripted_llm(sampler)
@@ -401,7 +401,7 @@ def _scripted_notes(sampler: FrameSampler) -> list[str]:
 
 
 def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[Section]:
-    """Return the sections on pulls off a recorded grid and on timelines, as far as they apply."""
+    """The sections on pulls off a recorded grid and on timelines, as far as they apply."""
     from focus_eval.bench.report.run import load_run
     from focus_eval.lab.overview import off_grid_lines
 
@@ -415,7 +415,7 @@ def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[S
 
 
 def _frontier_frame(config: SimulationConfig, out: Path, most_videos: int, deadline: Deadline) -> pd.DataFrame:
-    """Return rows of the samplers and of the controls at several budgets, on as many first videos as time allows."""
+    """Rows of the samplers and of the controls at several budgets, on as many first videos as time allows."""
     from focus_eval.lab.simulation import SamplerEntry
 
     names = dict.fromkeys(entry.sampler for entry in config.samplers if not isinstance(entry, str))
@@ -428,7 +428,7 @@ def _frontier_frame(config: SimulationConfig, out: Path, most_videos: int, deadl
 
 
 def _timelines(frame: pd.DataFrame, config: SimulationConfig) -> list[Section]:
-    """Return a section of timelines for questions that the new sampler wins, and one for those it loses."""
+    """A section of timelines for questions that the new sampler wins, and one for those it loses."""
     from focus_eval.bench.report.figures import draw_timelines, page_svg
     from focus_eval.lab.simulation import select_on, trace_sources
     from focus_eval.lab.verdict import telling_questions

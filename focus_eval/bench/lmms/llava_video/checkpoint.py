@@ -175,7 +175,7 @@ _TEXT_KEYS = (
     "tie_word_embeddings",
     "rope_theta",
 )
-# What the recorded parity covers; another value would load and silently compute something else.
+# Values that recorded parity covers; others would load but compute something else.
 _REQUIRED = {
     "mm_projector_type": ("mlp2x_gelu",),
     "mm_patch_merge_type": ("spatial_unpad",),
@@ -279,7 +279,7 @@ def _refuse_other_models(raw: Mapping[str, Any], folder: Path) -> None:
 
 
 def _vision(raw: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """Return the settings of the vision tower: stated ones, or those of a known tower; raise InvalidInput otherwise."""
+    """The settings of the vision tower: stated ones, or those of a known tower; raises InvalidInput otherwise."""
     if "vision_config" in raw:
         return dict(raw["vision_config"])
     tower = str(raw.get("mm_vision_tower"))
@@ -290,7 +290,7 @@ def _vision(raw: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
 
 def _choice(raw: Mapping[str, Any], key: str, values: tuple[str, ...], path: Path) -> str:
-    """Return the value of `key` in the config; raise InvalidInput unless it is one of `values`."""
+    """The value of `key` in the config; raises InvalidInput unless it is one of `values`."""
     value = raw.get(key)
     if value not in values:
         raise InvalidInput(f"{path}: {key} is {value!r}, known: {', '.join(values)}")
@@ -456,7 +456,7 @@ def vocabulary_rows(shapes: Mapping[str, tuple[int, ...]], folder: Path) -> int:
 
 
 def _shards(folder: Path) -> list[Path]:
-    """Return the safetensors files of a checkpoint's folder; raise MissingWeights if one is missing."""
+    """The safetensors files of a checkpoint's folder; raises MissingWeights if one is missing."""
     index = folder / SHARDS
     if not index.is_file():
         single = folder / "model.safetensors"

@@ -50,7 +50,7 @@ def original_times(frames: IntArray, video: VideoInfo, *, video_fps: float = 1) 
 
 
 def _stride(video: VideoInfo, video_fps: float) -> int:
-    """Return the frames from one to the next at `video_fps`, rounded; raise InvalidInput if that is below 1."""
+    """The frames from one to the next at `video_fps`, rounded; raises InvalidInput if that is below 1."""
     stride = round(video.fps / video_fps)
     if stride < 1:
         raise InvalidInput(

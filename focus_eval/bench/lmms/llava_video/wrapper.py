@@ -80,7 +80,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
             attn_implementation=attn_implementation,
             device_map=device_map or {"": str(self._device)},
         )
-        # Processes only divide the questions among them: nothing is trained, so no model is wrapped for it.
+        # Ranks only divide the questions: nothing is trained, so the model is not wrapped.
 
     @property
     def model(self) -> Any:
@@ -169,7 +169,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         return replace(video, question=context)
 
     def _chosen_frames(self, path: PathWithFrames) -> VideoQuestion:
-        """Return the frames that `path` carries, with exact or the original's times, as an empty question."""
+        """The frames that `path` carries, with exact or the original's times, as an empty question."""
         frame_batch = path.frame_batch
         info = VideoInfo(frame_batch.n_frames, frame_batch.fps)
         times: Sequence[float] = frame_batch.times_seconds
@@ -253,7 +253,7 @@ def generation_options(generation: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_device(accelerator: Accelerator, device: str | None) -> str:
-    """Return this process's device: its own GPU in a distributed run, else `device`, else a GPU if there is one."""
+    """This process's device: its own GPU in a distributed run, else `device`, else a GPU if there is one."""
     if accelerator.num_processes > 1 and torch.cuda.is_available():
         return f"cuda:{accelerator.local_process_index}"
     return device or ("cuda" if torch.cuda.is_available() else "cpu")

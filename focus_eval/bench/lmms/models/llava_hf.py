@@ -31,13 +31,13 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
         """Name checkpoint and device map: by default the stock ones are another model and "", which is refused."""
         wrapper_arguments.setdefault("pretrained", "llava-hf/llava-onevision-qwen2-7b-ov-hf")
         device = wrapper_arguments.setdefault("device", "cuda")
-        # With several GPUs the wrapper places each process itself, and only where it is given no map.
+        # With several ranks the wrapper places each process itself, but only without a device map.
         if device == "cpu" or rank_and_world()[1] == 1:
             wrapper_arguments.setdefault("device_map", device)
 
     def check_loaded(self) -> None:
         """Raise InvalidInput if the tokenizer has no chat template."""
-        # The stock wrapper would take Vicuna's template, which the checkpoint was not trained with, and say nothing.
+        # The stock wrapper would silently use Vicuna's template, which the checkpoint was not trained with.
         if getattr(self.tokenizer, "chat_template", None) is None and getattr(self, "chat_template", None) is None:
             checkpoint = self._wrapper_arguments["pretrained"]
             raise InvalidInput(f"{checkpoint}: the tokenizer has no chat template; add the checkpoint's to its files")

@@ -140,7 +140,7 @@ class RequestFormat:
     images: ImageFormat
     times: bool = False
 
-    # Part of a cell's identity: it keeps the id that it had when a request had further settings.
+    # Part of a cell's identity: keep this text stable.
     def __str__(self) -> str:
         return f"RequestFormat(images={self.images!r}, timestamps={self.times}, as_video=False, detail='')"
 
@@ -229,7 +229,7 @@ class OpenAIAdapter(FrameAdapter):
             times_seconds=frame_batch.times_seconds if frame_batch and self.prepared.times else None,
             system_prompt=self._system_prompt,
         )
-        view.max_retries = 1  # the client tries again by itself, and knows what is worth it
+        view.max_retries = 1  # our client retries by itself
 
     def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
         """Return one stand-in image per frame."""

@@ -66,7 +66,7 @@ class ThinkingQwenAdapter(QwenAdapter):
     """The adapter of wrappers that remove the thinking from replies (`enable_thinking`): rows keep the whole reply."""
 
     def _strip_thinking(self, answer: str) -> str:
-        """Return what the stock method leaves of a reply, with the whole of it."""
+        """What the stock method leaves of a reply, with the whole of it."""
         return StrippedReply(self.strip_reply(answer), whole=answer)
 
     def strip_reply(self, text: str) -> str:
@@ -82,8 +82,8 @@ class FocusQwen2VL(QwenAdapter, Qwen2_VL):  # type: ignore[misc]
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_vl",)
 
     def _encode_image_data_url(self, image: Image.Image) -> str:
-        """Return `image` as a data URL in PNG, which is lossless; the stock wrapper uses JPEG."""
-        # The stock method writes JPEG; frames of mixed sizes are to arrive as they were decoded.
+        """`image` as a data URL in PNG, which is lossless; the stock wrapper uses JPEG."""
+        # The stock method writes JPEG; PNG keeps the decoded pixels.
         return str(encode_image_to_data_url(image, image_format="PNG"))
 
 

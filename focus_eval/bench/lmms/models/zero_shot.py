@@ -66,7 +66,7 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         raise NotImplementedError("focus_zero_shot: questions of several rounds are not supported")
 
     def _answer_request(self, request: Instance) -> str:
-        """Return the letter that answers one request from its chosen frames; raise AnswerError without a sampler."""
+        """The letter that answers one request from its chosen frames; raises AnswerError without a sampler."""
         _, _, look, doc_id, task, split = request.args
         (video,) = look(self.task_dict[task][split][doc_id])
         if not isinstance(video, PathWithFrames):
@@ -91,7 +91,7 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         return LETTERS[int(np.argmax(scores))]
 
     def _features(self, pixels: Pixels) -> Any:
-        """Return the encoder's features of the frames; pictures seen before are not embedded again."""
+        """The encoder's features of the frames; pictures seen before are not embedded again."""
         scorer = self.scorer
         prepared = scorer.prepare(pixels)
         if not scorer.embeds_independently:

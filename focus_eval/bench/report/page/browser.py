@@ -54,7 +54,7 @@ def question_detail(
     present_rows = [row for row in rows if row is not None]
     first = next((row for row in present_rows if row.error is None), present_rows[0])
     first_answer = next((answer for answer in answers if answer is not None), None)
-    # Pulls, clips or the pictures of the evidence are placed by the video's mean rate.
+    # True if pulls, clips or evidence pictures are placed by the mean frame rate.
     is_evidence_pictured = bool(pictures and present_rows[0].evidence_seconds)
     is_at_mean_rate = is_evidence_pictured and all(row.frame_seconds is None for row in present_rows)
     is_at_mean_rate |= any(row.frame_seconds is None and (row.pulled_frames or row.clips) for row in present_rows)
@@ -74,7 +74,7 @@ def question_detail(
 
 
 def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
-    """Return what the page shows of one series and question: frames, times, pulls, clips and answer."""
+    """What the page shows of one series and question: frames, times, pulls, clips and answer."""
     detail: dict[str, Any] = {
         "k": row.k,
         "frames": row.keyframes or [],
@@ -99,7 +99,7 @@ def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any
 
 
 def _pulled(row: SelectionRow) -> list[list[float]]:
-    """Return `[times, relevance]` of at most `MOST_PULLS_DRAWN` scored frames, in time order; times in seconds."""
+    """`[times, relevance]` of at most `MOST_PULLS_DRAWN` scored frames, in time order; times in seconds."""
     relevance = np.array(row.pulled_relevance, dtype=np.float64)
     is_known = ~np.isnan(relevance)
     if not is_known.any() or row.info is None:
@@ -115,7 +115,7 @@ def _pulled(row: SelectionRow) -> list[list[float]]:
 
 
 def _clips(row: SelectionRow) -> list[list[Any]]:
-    """Return the clips of a row as [start, stop, mean, radius, is final], the first two in seconds."""
+    """The clips of a row as [start, stop, mean, radius, is final], the first two in seconds."""
     return [
         [
             *np.round(row.seconds_of([start, stop]), 1).tolist(),
@@ -128,7 +128,7 @@ def _clips(row: SelectionRow) -> list[list[Any]]:
 
 
 CHUNK_QUESTIONS = 40
-# A page of more would take a browser more memory than a phone has; a question weighs about 1 KB.
+# Larger pages exceed a phone's browser memory (about 1 KB a question).
 MOST_QUESTIONS = 20_000
 MOST_SERIES_SHOWN = 5
 _WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
@@ -198,7 +198,7 @@ def pack_browser(
         details.append(question_detail(rows, answers, pictures.taken.get(number, {})))
         if len(details) == CHUNK_QUESTIONS or number == len(questions) - 1:
             text = json.dumps(details, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-            # Without a time, so that the same values give the same bytes.
+            # No timestamp, so that equal values give equal bytes.
             chunks.append(base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode())
             details = []
     index = {
@@ -263,7 +263,7 @@ def all_series_of(run: Run) -> list[Series]:
 
 
 def _series_order(series: tuple[str, int, str, int]) -> tuple[str, int, int, str, int]:
-    """Return the sort key of a series (model, K, label, seed): labels by `sampler_order`."""
+    """The sort key of a series (model, K, label, seed): labels by `sampler_order`."""
     model, k, label, seed = series
     return (model, k, *sampler_order(label), seed)
 
@@ -276,7 +276,7 @@ def json_for_script(value: Any) -> str:
 
 
 def _shown(all_series: Sequence[Series]) -> list[bool]:
-    """Return a mask of the series that the page draws when it opens: all if they are few, else the best known."""
+    """A mask of the series that the page draws when it opens: all if they are few, else the best known."""
     bases = list(dict.fromkeys(series.base for series in all_series))
     if len(bases) <= MOST_SERIES_SHOWN + 1:
         return [True] * len(all_series)
@@ -286,17 +286,17 @@ def _shown(all_series: Sequence[Series]) -> list[bool]:
 
 
 def _first_pair(all_series: Sequence[Series]) -> list[str]:
-    """Return the bases of the two series that the page compares first: focus and uniform where the run has them."""
+    """The bases of the two series that the page compares first: focus and uniform where the run has them."""
     bases = list(dict.fromkeys(series.base for series in all_series))
     by_label = {series.label: series.base for series in reversed(all_series)}
     second = by_label.get("uniform", bases[0])
     candidates = [base for base in bases if base != second] or [second]
-    focus = by_label.get("focus", second)  # without uniform focus may be the second itself
+    focus = by_label.get("focus", second)  # without uniform, focus itself may be second
     return [focus if focus != second else candidates[-1], second]
 
 
 def _pictured_rows(rows: Sequence[SelectionRow | None], is_shown_by_series: Sequence[bool]) -> list[SelectionRow]:
-    """Return the selections that get thumbnails, each once; those drawn when the page opens come first."""
+    """The selections that get thumbnails, each once; those drawn when the page opens come first."""
     order = sorted(range(len(rows)), key=lambda i: not is_shown_by_series[i])
     unique = {row.selection_id: row for row in (rows[i] for i in order) if row is not None and not row.error}
     return list(unique.values())
@@ -322,7 +322,7 @@ def _line(rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | Non
 
 
 def _recall_percent(row: SelectionRow) -> int | None:
-    """Return evidence recall within `NEAR_SECONDS` in percent, at equal pixels; None if it is unknown."""
+    """Evidence recall within `NEAR_SECONDS` in percent, at equal pixels; None if it is unknown."""
     if row.error is not None or not row.evidence_seconds or row.times_seconds is None:
         return None
     evidence = frozen_floats(row.evidence_seconds)
@@ -330,7 +330,7 @@ def _recall_percent(row: SelectionRow) -> int | None:
 
 
 def _verdict(row: SelectionRow | None, answer: AnswerRow | None) -> str:
-    """Return the character that marks a series' result on one question, such as `RIGHT`, `UNPARSED` or `MISSING`."""
+    """The character that marks a series' result on one question, such as `RIGHT`, `UNPARSED` or `MISSING`."""
     if answer is None:
         return MISSING if row is None else ERROR if row.error else FRAMES_ONLY
     if answer.error is not None:

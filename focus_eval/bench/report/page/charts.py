@@ -312,7 +312,7 @@ def draw_panels(panels: Sequence[Panel], styles: Mapping[str, Style]) -> Figure:
             axes.set_title(f"K = {panel.k}")
             _draw_panel(axes, panel, styles, ends)
             if panel.k > first_k[panel.measure, panel.cost]:
-                axes.set_ylabel("")  # stated by the row's first panel; the name of the cost then fits below the axis
+                axes.set_ylabel("")  # shown by the row's first panel only
         figures.add_shared_legend(figure)
     return figure
 

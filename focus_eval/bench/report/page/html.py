@@ -106,7 +106,7 @@ def render_html(
         prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},
         charts=sorted(charts, key=lambda chart: not chart.is_frontier),
         has_published=has_published,
-        # Where a table has published figures too, the sentence stands there.
+        # Tables with published figures have the sentence already.
         otherwise=[ASKED_OTHERWISE] if has_published and not run.anchors else [],
         legend=[(label, styles[label].css) for label in sorted(set(run.labels.values()), key=sampler_order)],
         index=json_for_script({**browser.index, "videos": videos}),
@@ -140,7 +140,6 @@ def render_sections(
 
 
 def _render(template: str, *, script: str = "", **values: Any) -> str:
-    """Return a page from a template, its values escaped, with the style and a policy that forbids requests."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -151,7 +150,7 @@ def _render(template: str, *, script: str = "", **values: Any) -> str:
         lstrip_blocks=True,
     )
     style = css_variables() + _asset("report.css")
-    # Only this style and this script may run, whatever a question's text holds; nothing may be fetched.
+    # Content policy: only this style and script run, and nothing is fetched, whatever a question's text contains.
     policy = (
         "default-src 'none'; img-src data: file: 'self'; media-src file: 'self'; base-uri 'none'; form-action 'none'; "
         f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
@@ -161,22 +160,21 @@ def _render(template: str, *, script: str = "", **values: Any) -> str:
 
 
 def _asset(name: str) -> str:
-    """Return the text of a file of the page, such as a script or style sheet."""
     return (files("focus_eval.bench.report") / "page" / name).read_text(encoding="utf-8")
 
 
 def _script(names: Sequence[str] = _SCRIPTS) -> str:
-    """Return the page's scripts, by file name, joined to one text in a scope of its own."""
+    """The page's scripts, by file name, joined to one text in a scope of its own."""
     return '"use strict";\n(() => {\n' + "\n".join(_asset(f"{name}.js") for name in names) + "})();\n"
 
 
 def _csv_address(table: Table) -> str:
-    """Return `table` as a data address that a browser saves without fetching anything."""
+    """`table` as a data address that a browser saves without fetching anything."""
     return "data:text/csv;base64," + base64.b64encode(to_csv(table).encode()).decode()
 
 
 def _digest(text: str) -> str:
-    """Return the hash of a script or style by which the page's policy allows it."""
+    """The hash of a script or style by which the page's policy allows it."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -210,7 +208,7 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
 
 
 def _counts_line(counts: Counts) -> str:
-    """Return the counts of a row without those that are zero, e.g. "1337 questions, 2 errors"."""
+    """The counts of a row without those that are zero, e.g. "1337 questions, 2 errors"."""
     texts = count_texts(counts)
     counter_texts = [f"{text} {title}" for title, text in zip(COUNT_TITLES[1:], texts[1:], strict=True) if text != "0"]
     return ", ".join([f"{texts[0]} {COUNT_TITLES[0]}", *counter_texts])
@@ -260,7 +258,7 @@ def _asked(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
-    """Return the batches that encoders had to repeat as text, by encoder and kind; "" if there are none."""
+    """The batches that encoders had to repeat as text, by encoder and kind; "" if there are none."""
     kinds = {"halved_batches": "halved for lack of memory", "fp32_batches": "redone in fp32"}
     return ", ".join(
         f"{encoder}: {count} {'batch' if count == 1 else 'batches'} {kinds.get(kind, kind)}"
@@ -292,7 +290,7 @@ def write_index(folders: Sequence[Path], path: Path) -> Path:
 
 
 def _rows(name: str, run: Run) -> list[TableRow]:
-    """Return a row for each benchmark, model, K and sampler of `run`."""
+    """A row for each benchmark, model, K and sampler of `run`."""
     points: dict[tuple[str, str, int], dict[str, Point]] = {}
     for title, panels in panels_of(run).items():
         benchmark, _, model = title.partition(", ")
@@ -306,7 +304,7 @@ def _rows(name: str, run: Run) -> list[TableRow]:
     for (benchmark, model, k), by_label in points.items():
         is_answered = any(key[0] == benchmark and key[2] == k for key in points if key[1])
         if not model and is_answered:
-            continue  # its recall stands beside the accuracy
+            continue  # shown next to the accuracy already
         recalls = points.get((benchmark, "", k), {})
         for label, point in by_label.items():
             recall = recalls[label].value if label in recalls else Value()

@@ -19,7 +19,7 @@ from focus_eval.keyframes.rows.records import SelectionRow
 # From a video and frames of it to one image per frame: JPEG bytes to embed, or a path relative to the page.
 Thumbnails = Callable[[str, Sequence[int]], Mapping[int, "bytes | str"]]
 ReadThumbnails = Callable[..., Iterable[tuple[int, bytes]]]
-# A linked picture can be larger: it weighs nothing in the page, and the reader may enlarge it.
+# Linked pictures may be larger: they add nothing to the page's size.
 EMBEDDED_HEIGHT, LINKED_HEIGHT = 90, 180
 # Assumed size of a picture until some have been made.
 _ASSUMED_PICTURE_BYTES = 5_000
@@ -104,7 +104,7 @@ def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
 
 
 def _spread(frames: Sequence[int]) -> list[int]:
-    """Return `frames` reordered so that the first n are spread evenly for every n (bit-reversed indices)."""
+    """`frames` reordered so that the first n are spread evenly for every n (bit-reversed indices)."""
     bits = max(1, (len(frames) - 1).bit_length())
     order = sorted(range(len(frames)), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))
     return list(np.asarray(frames, dtype=int)[order].tolist()) if order else []
@@ -141,7 +141,7 @@ def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails, fa
             keep(video, missing)
         except VideoError as error:
             failures.setdefault(video, str(error))
-            # The error ended the pass over the video; the other frames may be readable one by one.
+            # The error ended the pass; try the remaining frames one by one.
             for frame in missing:
                 if (video, frame) not in images:
                     with suppress(VideoError):
