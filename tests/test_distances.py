@@ -15,6 +15,8 @@ from focus_eval.bench.report.run import load_run
 from focus_eval.external.evidence import evidence_tables
 from tests.bench.report.simulated import Simulation, simulate_run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 # Changes the constant as an edit of its file would, before anything has read it; then runs commands, one a line.
 CHANGED = """

@@ -28,6 +28,8 @@ from tests.support.bench.failing_calls import FailingCalls
 from tests.support.bench.kills import row_digests, row_texts
 from tests.support.keyframes.chat_server import ChatServer
 
+pytestmark = pytest.mark.slow
+
 MOST_CALLS = 25  # of one road, drawn with a seed
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.support.bench.load import write_load_matrix
 from tests.support.bench.made_runs import write_matrix
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ("torch", "torchvision", "transformers", "lmms_eval", "loguru", "accelerate", "pandas", "matplotlib", "scipy")
 # What the extras bring: none of it comes with the plain package.
 EXTRAS = ("torch", "torchvision", "transformers", "lmms_eval", "loguru", "accelerate", "safetensors", "openvino", "ray")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .pages import ROOT
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_notebook_ends_in_a_contact_sheet_of_what_was_asked_for(tmp_path):

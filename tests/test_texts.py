@@ -25,6 +25,8 @@ from focus_eval.keyframes.rows.records import AnswerRow, RowWriter, SelectionRow
 from tests.bench.matrix.conftest import write_simulation
 from tests.external.imports.test_lmms_logs import line, write_log
 
+pytestmark = pytest.mark.slow
+
 TEXTS = {
     "half an emoji": "a \ud83d b",
     "its other half": "\ude00",

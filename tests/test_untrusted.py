@@ -23,6 +23,8 @@ from focus_eval.core.resources import read_json, read_yaml
 from focus_eval.external.imports.loading import load_selections
 from focus_eval.keyframes.rows.records import error_line
 
+pytestmark = pytest.mark.slow
+
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join(['*' + last] * 9)}]\n" for last, name in zip("abcdefgh", "bcdefghi", strict=True)
 )

@@ -584,6 +584,7 @@ def test_a_log_and_its_import_are_audited_alike(tmp_path):
         assert "1 fault and 2 notes" in output
 
 
+@pytest.mark.slow
 def test_the_public_logs_give_the_known_findings(shared):
     questions = read_annotations("longvideobench", shared("data/lvb_val.json"))
     rates = read_rates(shared("data/lvb_val_fps.csv"))
@@ -635,6 +636,7 @@ def test_public_logs_that_differ_by_a_line_pair_by_content(shared, tmp_path):
     assert int((answered == 2).sum()) == 1262
 
 
+@pytest.mark.slow
 def test_the_field_that_was_not_fed_is_found_in_the_public_logs(shared):
     folder = shared("data/field/lmms_logs")
     paths = [folder / f"lvb_{name}" for name in ("uniform", "aks", "scenes")]

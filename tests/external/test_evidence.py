@@ -346,6 +346,7 @@ def test_hit_coverage_and_ukss_are_measured_of_rows_with_intervals(tmp_path):
     assert (view.by_view["all"].value, view.by_view["none"].value) == (pytest.approx(25 / 30), 0.5)
 
 
+@pytest.mark.slow
 def test_the_scenes_of_kfs_bench_are_evidence_of_video_mme(shared, tmp_path):
     words = ["--benchmark", "videomme", "--annotations", shared("data/videomme.json"), "--allow-missing"]
     words += ["--scenes", shared("data/public/evidence/kfs_videomme_anno.csv"), "--name", "T", "--model", "m"]

@@ -16,6 +16,8 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.external.clustered import ClusteredDesign, deviations
 from focus_eval.external.within import deviation_by_frames, mean_over_seeds, measure_effects
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def published(shared):

@@ -19,6 +19,8 @@ from focus_eval.lab.contract import Case, check_sampler, fingerprint, select
 from focus_eval.lab.simulation import SimulationConfig, run_simulation, with_fresh_seed
 from focus_eval.lab.subprocess_sampler import make_apart, make_in_subprocess
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).with_name("cheats.py")
 # Drawn once: with other videos a sampler that sees much of a video may find everything in all of twelve questions.
 SEED = 3

@@ -43,6 +43,7 @@ def test_controls_score_as_many_frames_in_the_mean(cost):
         assert entry.k == [8]
 
 
+@pytest.mark.slow
 def test_options_of_every_sampler_are_taken_and_controls_run_at_the_new_ones_cost(tmp_path):
     result, output = compare("focus:alpha=0.5", "focus:alpha=0.1", "--videos", 5, "--out", tmp_path)
     assert result.exit_code == 0, result.output
@@ -56,6 +57,7 @@ def test_options_of_every_sampler_are_taken_and_controls_run_at_the_new_ones_cos
     assert "What each sampler chose for" in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_page")
 def test_a_verdict_on_a_sampler_that_asked_a_scripted_model_says_so_first(tmp_path):
     result, output = compare("vlm_topk", "uniform", "--videos", 5, "--world", "smooth", "--out", tmp_path)
@@ -66,6 +68,7 @@ def test_a_verdict_on_a_sampler_that_asked_a_scripted_model_says_so_first(tmp_pa
     assert section.index(note) < section.index("K = 8, vlm_topk against")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_page")
 def test_a_sampler_without_pulls_is_compared_with_what_has_none(tmp_path):
     worlds = ("--world", "smooth", "--world", "flashes")
@@ -78,6 +81,7 @@ def test_a_sampler_without_pulls_is_compared_with_what_has_none(tmp_path):
     assert "at equal cost" not in output
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_page")
 def test_a_sampler_that_may_choose_no_frame_is_named_before_the_comparison(tmp_path):
     result, output = compare("aks", "uniform", "--videos", 5, "--world", "realistic", "--out", tmp_path)
@@ -100,6 +104,7 @@ def test_the_videos_grow_until_all_is_decided_or_the_minutes_are_spent(tmp_path,
     assert "Verdict in the world 'realistic', 5 videos:" in output, "not those of the longer run before"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_page")
 def test_one_sentence_on_all_comparisons_comes_before_the_tables(tmp_path):
     result, output = compare("focus", "uniform", "focus:alpha=0.5", "--videos", 5, "--out", tmp_path)
@@ -112,6 +117,7 @@ def test_one_sentence_on_all_comparisons_comes_before_the_tables(tmp_path):
     assert page.index(sentence[0].split(";")[0].strip()) < page.index("<table")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_page")
 def test_the_minutes_bound_the_whole_command(tmp_path, monkeypatch):
     run = compare_samplers.run_with_progress
@@ -154,6 +160,7 @@ class Fails(FrameSampler):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_page")
 def test_what_fails_counts_as_0_to_the_end_of_the_page(tmp_path, monkeypatch):
     (tmp_path / "fails.py").write_text(SOMETIMES_FAILS)

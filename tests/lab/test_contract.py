@@ -78,6 +78,7 @@ def test_a_registered_sampler_keeps_every_promise(name):
     assert verdict.not_tried == ("process",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_second_process_gives_the_frames_of_this_one(name):
     assert (
@@ -98,6 +99,7 @@ def test_promises_hold_for_any_video(name, n_frames, fps, k, seed, pattern):
     assert broken_promises(make_sampler(name), Case(n_frames, k, fps, pattern, seed)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "promises"), BROKEN.items())
 def test_the_suite_sees_what_a_broken_sampler_breaks(kind, promises):
     # A slow machine fails nobody else: only the loop over all frames is given little time.
@@ -269,6 +271,7 @@ def test_an_option_of_a_type_that_is_not_imported_is_refused(tmp_path):
         check_sampler(f"{path}:Mine")
 
 
+@pytest.mark.slow
 def test_options_may_follow_the_name_of_a_checked_sampler():
     result = check("even_topk:pulls=300")
     assert result.exit_code == 0

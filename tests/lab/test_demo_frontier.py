@@ -14,6 +14,8 @@ from scripts.pages.draw_demo_frontier import BUDGETS, replay_budgets
 from tests.bench.matrix.conftest import write_simulation
 from tests.support.bench.matrix_rows import run_matrix
 
+pytestmark = pytest.mark.slow
+
 MEASURED = ["benchmark", "question_id", "label", "k", "n_pulls", "recall@2"]
 
 

@@ -50,6 +50,7 @@ def test_the_file_keeps_every_promise(project):
     assert "every promise is kept" in completed.stdout
 
 
+@pytest.mark.slow
 def test_the_file_gets_a_verdict_and_a_page(project):
     arguments = (
         "compare-samplers",
@@ -72,6 +73,7 @@ def test_the_file_gets_a_verdict_and_a_page(project):
     assert page.count("<svg") >= 2
 
 
+@pytest.mark.slow
 def test_the_installed_package_is_listed_and_found_by_name(project, tmp_path):
     pytest.importorskip("setuptools")
     target = tmp_path / "installed"

@@ -221,6 +221,7 @@ def test_the_oracle_finds_everything_and_uniform_pulls_nothing(ran):
             assert row.n_scored == 0
 
 
+@pytest.mark.slow
 def test_a_row_without_its_pulls_is_the_row_with_them(ran):
     source = trace_sources(CONFIG)[0]
     for sampler, k in CONFIG.series():
@@ -361,6 +362,7 @@ def test_a_scan_that_lacks_a_question_is_refused(tmp_path):
         trace_sources(config)
 
 
+@pytest.mark.slow
 def test_compare_samplers_replays_relevance_and_says_so(tmp_path):
     folder = recorded_run(tmp_path / "run")
     command = ["compare-samplers", "even_cover", "topk", "--relevance", str(folder)]

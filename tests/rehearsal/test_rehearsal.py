@@ -11,6 +11,8 @@ from tests.rehearsal import tables as rehearsal
 from tests.support.bench.machine import build_machine
 from tests.support.keyframes.chat_server import ChatServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):

@@ -32,6 +32,7 @@ def a_frame(points):
     return pd.DataFrame(points, columns=columns).assign(k=8, n_frames=1000, error=None, has_cost=True)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unsaved_figures")
 def test_the_demo_ends_with_a_short_table_the_answer_and_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")

@@ -15,6 +15,8 @@ from focus_eval.cli import app
 from focus_eval.keyframes.encoders.weights import known_checkpoints
 from tests.support.keyframes.random_weights import write_tiny_clip
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):

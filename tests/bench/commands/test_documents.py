@@ -63,12 +63,14 @@ def test_a_plan_has_the_listed_keys_and_the_figures_that_are_printed(tmp_path, l
     assert set(with_hours["hours"]) == {"choosing", "answering"}
 
 
+@pytest.mark.slow
 def test_a_plan_that_lacks_something_says_what_and_exits_with_1():
     document = printed("plan", "alpha", codes=(1,))
     assert document["missing"]
     assert all(item["problem"] and item["fix"] for item in document["missing"])
 
 
+@pytest.mark.slow
 def test_the_status_of_a_run_has_the_listed_keys(tmp_path, listed_keys):
     matrix = write_simulation(tmp_path / "simulation", n_questions=6, n_videos=2)
     CliRunner().invoke(app, ["run", str(matrix), "--out", str(tmp_path / "run")])
@@ -77,6 +79,7 @@ def test_the_status_of_a_run_has_the_listed_keys(tmp_path, listed_keys):
     assert all((part["rows"], part["questions"], part["is_done"]) == (6, 6, True) for part in document["parts"])
 
 
+@pytest.mark.slow
 def test_a_report_has_the_listed_keys_the_tables_and_its_files_also_when_kept(run_folder, listed_keys):
     document = printed("report", run_folder)
     check_keys(document, "report", listed_keys)

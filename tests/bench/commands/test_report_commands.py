@@ -66,6 +66,7 @@ def run_with_other_frames(tmp_path):
     return folder, rows
 
 
+@pytest.mark.slow
 def test_answers_to_other_frames_than_the_chosen_are_a_fault_in_the_first_lines(run_with_other_frames):
     folder, rows = run_with_other_frames
     output = called("report", folder)
@@ -96,6 +97,7 @@ def test_a_table_too_long_to_print_names_the_files_it_is_in(run_folder, monkeypa
         assert (run_folder / file).is_file(), file
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unsaved_figures")
 def test_thumbnails_are_the_chosen_frames(tmp_path):
     from PIL import Image

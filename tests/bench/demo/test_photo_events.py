@@ -27,6 +27,8 @@ from focus_eval.core.errors import InvalidInput, MissingDependency, RunError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("skimage")
 
 # Its processes import this file too, and stop for ever before the picture that follows 20 kB.

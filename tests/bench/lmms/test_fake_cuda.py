@@ -32,6 +32,8 @@ from tests.support.keyframes.random_weights import write_tiny_clip
 
 from .llava_video.conftest import write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 N_QUESTIONS = 2
 MODELS = ("focus_llava_video", "focus_llava_onevision", "focus_qwen2_vl")
 

@@ -63,6 +63,7 @@ def answers_of(model):
     }
 
 
+@pytest.mark.slow
 def test_native_is_the_stock_wrapper_on_tasks_with_prompts_of_its_own(
     documents, home, tools, tmp_path_factory, monkeypatch
 ):

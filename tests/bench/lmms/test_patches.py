@@ -34,6 +34,7 @@ def test_qwen_vl_utils_looks_its_readers_up_in_the_table_at_each_call(monkeypatc
     assert read[0] == "clip.mp4"
 
 
+@pytest.mark.slow
 def test_lmms_evals_tasks_load_without_the_package_evaluate_until_a_metric_of_it_is_asked_for():
     code = """if True:
         import sys
@@ -150,6 +151,7 @@ def test_a_cache_of_lmms_eval_is_seen_from_below_it_and_none_is_not():
     assert patches.uses_response_cache() is False
 
 
+@pytest.mark.slow
 def test_the_stock_wrapper_still_needs_the_class_that_generates():
     """Fails once lmms-eval compares model types with model types; then `load_generating_classes` can go."""
     from lmms_eval.models.chat import huggingface as stock

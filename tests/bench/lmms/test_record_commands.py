@@ -92,6 +92,7 @@ def cell_of(record, benchmark="longvideobench"):
     return cell
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["audit", "compare"])
 def test_a_record_of_two_ranks_is_read_as_that_of_one(records, command):
     def output_of(name):

@@ -95,6 +95,7 @@ def _grow_past_tiny(folder: Path) -> None:
         file.write((TINY_BYTES + 8).to_bytes(4, "big") + b"free" + bytes(TINY_BYTES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faulty_seconds", [40 / 8, 0], ids=["while decoding", "while opening"])
 def test_one_process_whose_videos_others_decode_goes_on_at_once(matrix_file, monkeypatch, faulty_seconds):
     monkeypatch.setenv("FAULTY_SECONDS", str(faulty_seconds))
@@ -107,6 +108,7 @@ def test_one_process_whose_videos_others_decode_goes_on_at_once(matrix_file, mon
     assert _rows(matrix_file)["error"].isna().all()
 
 
+@pytest.mark.slow
 def test_the_next_start_of_one_process_goes_on_without_the_video_that_ended_it(matrix_file):
     """Several videos were open: the one that ends another process, too, is found."""
     assert _run(matrix_file).returncode == -signal.SIGABRT
@@ -140,6 +142,7 @@ def test_ray_replaces_a_worker_and_goes_on_without_the_video_that_ended_it(matri
     _check_rows(matrix_file)
 
 
+@pytest.mark.slow
 def test_a_process_ended_by_a_signal_from_outside_loses_no_row(matrix_file):
     """Such a signal looks like a crash: the video that was open records it, and is read again when told to."""
     process = subprocess.Popen(
@@ -160,6 +163,7 @@ def test_a_process_ended_by_a_signal_from_outside_loses_no_row(matrix_file):
     assert rows["error"].isna().all()
 
 
+@pytest.mark.slow
 def test_verify_names_the_video_that_crashes_the_decoder_and_it_is_not_opened_again(matrix_file):
     folder, environment = matrix_file.parent, _environment(matrix_file.parent, FAULTY)
     command = [sys.executable, "-m", "focus_eval", "videos", "verify", str(folder), "--jobs", "2"]

@@ -14,6 +14,7 @@ LOADED = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("files", "is_loaded"), [("()", False), (f"({sys.executable!r},)", True)])
 def test_torch_is_loaded_only_where_a_driver_may_be(files, is_loaded):
     if is_loaded:

@@ -153,6 +153,7 @@ def test_plan_foretells_a_matrix_without_its_data_and_without_torch(run_plan):
     assert process.stdout.strip().endswith("False")
 
 
+@pytest.mark.slow
 def test_plan_names_selections_without_frames_before_the_data_is_there(run_plan):
     for k, is_named in (("4", True), ("32", False)):
         process = run_plan("efficiency", "--only", "sampler=aks", "--set", f"k={k}")

@@ -82,6 +82,7 @@ def peak_bytes(matrix, out, *, gigabytes):
     return peak - bytes_at_start
 
 
+@pytest.mark.slow
 def test_frames_of_all_videos_stay_within_the_budget_and_the_rows_are_the_same(matrix, as_on_a_gpu, tmp_path):
     video = WorkerResources(2, 0).bytes_of_video(WIDTH, HEIGHT)
     run_matrix(matrix, out=tmp_path / "plenty" / "run")  # imports and caches are no frames
@@ -90,6 +91,7 @@ def test_frames_of_all_videos_stay_within_the_budget_and_the_rows_are_the_same(m
     assert result_bytes(tmp_path / "little" / "run") == result_bytes(tmp_path / "plenty" / "run")
 
 
+@pytest.mark.slow
 def test_frames_of_other_processes_stay_within_the_budget_too(matrix, as_on_a_gpu, tmp_path, monkeypatch):
     run_matrix(matrix, out=tmp_path / "here" / "run")
     monkeypatch.setattr(feed, "TINY_BYTES", 0)

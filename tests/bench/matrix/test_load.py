@@ -76,6 +76,7 @@ def write_part(folder, n_rows):
         writer.close()
 
 
+@pytest.mark.slow
 def test_finished_parts_are_written_and_read_in_memory_that_does_not_grow(tmp_path):
     write_part(tmp_path / "first" / "selections" / "part", 80)
     run = load_run(tmp_path / "first")

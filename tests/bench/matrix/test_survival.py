@@ -20,6 +20,7 @@ from tests.support.bench.matrix_rows import run_matrix
 from .conftest import write_simulation
 
 
+@pytest.mark.slow
 def test_kills_and_writes_cut_at_any_byte_lose_nothing_and_change_no_byte(tmp_path):
     matrix = load_matrix(write_simulation(tmp_path / "simulation", n_questions=60))
     survived = kill_again_and_again(lambda run: complete_run(matrix, out=run), tmp_path / "runs", n_kills=6, seed=1)

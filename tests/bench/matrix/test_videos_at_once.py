@@ -35,6 +35,8 @@ from tests.support.keyframes.random_weights import write_tiny_clip
 from .conftest import write_noise_matrix
 from .test_running import result_bytes
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("openvino", reason="the offline extra is not installed")
 
 N_VIDEOS = 4

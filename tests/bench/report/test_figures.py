@@ -23,6 +23,7 @@ def test_a_caption_never_says_sixty_seconds(demo_run):
     assert caption.splitlines()[0] == "1:00.00  #1"
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_vector(demo_run, tmp_path):
     rows = [row for row in demo_run.selections if row.question_id == "q00007" and row.seed == 0]
     digests = set()

@@ -124,6 +124,7 @@ def test_equal_samplers_are_told_apart_in_about_five_of_a_hundred_runs(n_videos,
     assert rejected / repeats < 0.083
 
 
+@pytest.mark.slow
 def test_the_detectable_difference_is_found_with_the_promised_power():
     rng, n_detected, repeats, n_videos = np.random.default_rng(0), 0, 400, 60
     spread = 0.4

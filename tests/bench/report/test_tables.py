@@ -324,6 +324,7 @@ def test_hours_that_another_selection_paid_for_are_neither_compared_nor_drawn(tm
         assert len(charts_of(run)) == charts
 
 
+@pytest.mark.slow
 def test_what_is_asked_otherwise_is_named_once_wherever_a_published_figure_stands(tmp_path):
     """Under the table that has it, else under the plots."""
     simulation = Simulation(n_questions=6, samplers=("uniform", "focus"), **PAPERS)

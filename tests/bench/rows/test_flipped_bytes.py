@@ -141,6 +141,7 @@ def put_all(store):
     return returned
 
 
+@pytest.mark.slow
 def test_no_flipped_byte_of_the_store_is_silent(tmp_path, capsys):
     file = tmp_path / "store.sqlite"
     video = tmp_path / "v.mp4"

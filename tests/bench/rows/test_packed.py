@@ -53,6 +53,7 @@ def packed(run, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_report_is_the_same_after_pack_move_and_unpack_and_from_the_packed_run(run, packed, tmp_path):
     called("pack", "--undo", packed, "--out", tmp_path / "moved" / "made")
     assert render_html(load_run(tmp_path / "moved" / "made")) == render_html(load_run(run))

@@ -268,6 +268,7 @@ def test_a_verdict_is_a_number_or_prediction_and_right_answer(entry, verdict):
     assert verdict_of(entry) == verdict
 
 
+@pytest.mark.slow
 @given(
     st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda inner: st.dictionaries(st.text(), inner))
 )

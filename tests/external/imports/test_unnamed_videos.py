@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from focus_eval.cli import app
 
+pytestmark = pytest.mark.slow
+
 METRIC = "videomme_perception_score"
 
 

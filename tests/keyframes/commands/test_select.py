@@ -299,6 +299,7 @@ def test_fewer_keyframes_than_asked_are_said(grey):
     assert "fewer than k = 8: this part of the video has 1 frame\n" in result.stdout, result.stderr
 
 
+@pytest.mark.slow
 def test_a_query_with_characters_that_the_font_lacks_gives_a_sheet_without_a_word(grey, tmp_path):
     for sheet in ("s.png", "s.svg"):
         options = ("--sampler", "uniform", "-k", "1", "--quiet", "--sheet", tmp_path / sheet)

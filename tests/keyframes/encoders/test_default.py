@@ -19,6 +19,8 @@ from focus_eval.keyframes.encoders.weights import known_checkpoints
 from tests.conftest import require_packages
 from tests.support.keyframes.local_hub import HubRepository, LocalHub
 
+pytestmark = pytest.mark.slow
+
 require_packages("torch", "open_clip")
 
 OFFERED = known_checkpoints()["PE-Core-T-16-384"]

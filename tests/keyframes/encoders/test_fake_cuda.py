@@ -19,6 +19,8 @@ from tests.support.keyframes.random_weights import TINY_BLIP_HEADS
 from .test_contract import SCORERS
 from .test_release import ON_TORCH
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 FRAMES = np.random.default_rng(3).integers(0, 256, (5, 40, 60, 3), dtype=np.uint8)
 BATCHES = (FRAMES[:3], FRAMES[3:])

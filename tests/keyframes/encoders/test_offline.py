@@ -191,6 +191,7 @@ def test_prepared_frames_are_embedded_to_the_same_bits(size):
     np.testing.assert_array_equal(scorer.embed(prepared), scorer.embed(frames))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [64, 224])
 def test_the_network_is_timms_up_to_rounding(size):
     import timm
@@ -248,6 +249,7 @@ def test_squares_are_resized_to_the_bits_that_torch_gives(size):
         np.testing.assert_array_equal(resize_squares(squares, size), torchs.permute(0, 2, 3, 1).numpy())
 
 
+@pytest.mark.slow
 def test_sentences_are_embedded_as_sentence_transformers_does(scorer):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     reference = sentence_transformers.SentenceTransformer(str(get_model_path()), device="cpu")
@@ -401,6 +403,7 @@ def test_there_are_a_thousand_names_in_the_order_of_the_classes():
     )
 
 
+@pytest.mark.slow
 def test_embeddings_of_names_are_kept_and_a_damaged_file_is_made_again(tmp_path, monkeypatch):
     encoder = shared_network(SentenceEncoder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -18,6 +18,8 @@ from focus_eval.keyframes.encoders.weights import local_gmacs
 from tests.conftest import require_packages
 from tests.support.keyframes.random_weights import write_tiny_open_clip
 
+pytestmark = pytest.mark.slow
+
 require_packages("open_clip")
 
 QUERIES = ["A red CAR!", "Who is the man on the left?", "the dog " * 40]

@@ -194,6 +194,7 @@ STATEMENTS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has the older switches only")
 def test_both_sets_of_torchs_precision_switches_are_set_and_restored():
     codes = [_SWITCHED.format(statement=statement) for statement in STATEMENTS]

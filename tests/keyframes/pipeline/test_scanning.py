@@ -234,6 +234,7 @@ def test_select_keyframes_makes_the_scan_encoder_that_the_sampler_names(clip, tm
     assert selection.n_scanned == 20
 
 
+@pytest.mark.slow
 def test_mobileclip2_scans_for_pe_core(tmp_path):
     """The pair of configs/ablations/scan.yaml on the smallest towers of both families, the scan named in one text."""
     pytest.importorskip("open_clip", reason="the extra open-clip is not installed")

@@ -27,6 +27,8 @@ from tests.support.keyframes.clips import write_clip
 from tests.support.keyframes.damage import blank_out, claim_avi_frames, cut_off, edit_programme_map, set_display_matrix
 from tests.support.keyframes.synthetic import frame_number, write_numbered_clip
 
+pytestmark = pytest.mark.slow
+
 
 def _refusal(path: Path, *, backend: str = "pyav") -> str:
     """Return what follows the path in the error of opening it."""

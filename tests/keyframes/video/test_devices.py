@@ -22,6 +22,8 @@ from tests.support.keyframes.devices import VERDICTS, judge_here
 from tests.support.keyframes.exactness import check_clip
 from tests.support.keyframes.faults import plain_decode
 
+pytestmark = pytest.mark.slow
+
 PHONES = RECORDED / "phones"
 _MOST_BYTES = 60_000
 # Kind of side data of LCEVC.

@@ -33,6 +33,8 @@ from tests.support.keyframes.faults import (
 )
 from tests.support.keyframes.synthetic import frame_number, write_numbered_clip
 
+pytestmark = pytest.mark.slow
+
 _GUARDED_CLIPS = (
     "h264.mp4",
     "h264_fragments.mp4",

@@ -18,6 +18,8 @@ from focus_eval.keyframes.video.verification import index_folder, verify_folder
 from tests.support.keyframes.clips import write_clip
 from tests.support.keyframes.faults import frame_prints, read_here
 
+pytestmark = pytest.mark.slow
+
 
 def _samples(path):
     with av.open(str(path)) as container:

@@ -8,6 +8,8 @@ import pytest
 
 from .conftest import KEY, LATE, completion
 
+pytestmark = pytest.mark.slow
+
 
 def test_questions_are_asked_in_parallel_up_to_the_limit(gpt, server, evaluate):
     server.expected = 3

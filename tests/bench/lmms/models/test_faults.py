@@ -10,6 +10,7 @@ from tests.support.bench.answering import write_answering_matrix
 from tests.support.keyframes.chat_server import ChatServer
 
 
+@pytest.mark.slow
 def test_each_question_is_answered_or_recorded_as_failed_exactly_once(tmp_path, monkeypatch):
     pytest.importorskip("lmms_eval", reason="the lmms extra is not installed")
     from focus_eval.bench.matrix.cells import cells

@@ -8,6 +8,8 @@ import torch
 
 from tests.support.keyframes.tiny_transformers import MODELS
 
+pytestmark = pytest.mark.slow
+
 K = 7
 
 

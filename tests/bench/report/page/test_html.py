@@ -325,6 +325,7 @@ def test_the_first_chart_has_few_samplers_and_the_sentence_the_best_and_uniform(
     assert headline(Run("none", [], []), {}) == ""
 
 
+@pytest.mark.slow
 def test_a_page_begins_with_the_answer_and_every_table_can_be_saved(page_file, by_length_run):
     text = page_file.read_text(encoding="utf-8")
     places = [

@@ -83,6 +83,7 @@ def test_a_budget_of_bytes_takes_frames_from_every_question_not_questions(by_len
         )
 
 
+@pytest.mark.slow
 def test_the_same_rows_give_the_same_page(demo_run):
     assert render_html(demo_run) == render_html(demo_run)
 

@@ -24,6 +24,8 @@ from tests.bench.report.realistic.by_hand import (
 )
 from tests.bench.report.realistic.made_run import SEEDS
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_fixture_holds_what_a_report_may_mix_up(rows):
     assert len(rows["answers"]) == 2 * 24 * 5 * 2 * 3 * 2

@@ -33,6 +33,8 @@ from tests.bench.report.realistic.by_hand import (
 )
 from tests.bench.report.realistic.made_run import BENCHMARKS, FRAMES, MODELS
 
+pytestmark = pytest.mark.slow
+
 
 def test_points_of_the_plots_are_those_of_one_benchmark_and_one_k(run, rows):
     for benchmark, model, k in itertools.product(BENCHMARKS, MODELS, FRAMES):
