@@ -36,7 +36,7 @@ for arguments in json.loads(sys.argv[2]):
     print("##", arguments[0])
     app(arguments, standalone_mode=False)
 
-from focus_eval.bench.report.recall_tables import demo_tables
+from focus_eval.bench.report.recall_layouts import demo_tables
 from focus_eval.bench.report.run import load_run
 run = load_run(sys.argv[3])
 for table in demo_tables(run, "uniform"):

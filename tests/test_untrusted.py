@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from focus_eval.bench.benchmarks.registry import read_annotations
 from focus_eval.bench.lmms.parsing import read_option
-from focus_eval.bench.report.table import Table, TableRow, spreadsheet_cell, to_csv, to_latex, to_markdown
+from focus_eval.bench.report.rendering import Table, TableRow, spreadsheet_cell, to_csv, to_latex, to_markdown
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
 from focus_eval.core.resources import read_json, read_yaml
 from focus_eval.external.imports.loading import load_selections

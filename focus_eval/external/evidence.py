@@ -15,9 +15,9 @@ import pandas as pd
 from focus_eval.bench.benchmarks.question import IN_VIEW_SECONDS, RECALL_SECONDS, in_order
 from focus_eval.bench.report import statistics
 from focus_eval.bench.report.recall import recall_column
+from focus_eval.bench.report.rendering import Cells, Table, Value, difference_table
 from focus_eval.bench.report.run import Run, sampler_groups
 from focus_eval.bench.report.sign_flips import MIN_VIDEOS
-from focus_eval.bench.report.table import Cells, Table, Value, difference_table
 from focus_eval.core.errors import InvalidInput
 from focus_eval.external.clustered import ClusteredDesign, Coefficient, deviations, indicators
 

@@ -10,8 +10,8 @@ import pandas as pd
 
 from focus_eval.bench.benchmarks.question import NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.bench.report.recall import INTERVAL_MEASURES, MEASURES, recall_column
+from focus_eval.bench.report.rendering import Table, TableRow, Value
 from focus_eval.bench.report.run import Run
-from focus_eval.bench.report.table import Table, TableRow, Value
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.external.clustered import ClusteredDesign, Coefficient, deviations, indicators
 from focus_eval.external.evidence import evidence_answers, lengths_text

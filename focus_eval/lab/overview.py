@@ -30,9 +30,9 @@ from focus_eval.bench.report.measures import (
     scan_notes,
 )
 from focus_eval.bench.report.recall import recall_column
-from focus_eval.bench.report.recall_tables import GROUP_KEYS, RECALL, WITHIN_NEAR, at_any_size, cost_values, sizes_note
+from focus_eval.bench.report.recall_layouts import GROUP_KEYS, RECALL, WITHIN_NEAR, at_any_size, cost_values, sizes_note
+from focus_eval.bench.report.rendering import Table, Value
 from focus_eval.bench.report.run import Run, sampler_groups
-from focus_eval.bench.report.table import Table, Value
 from focus_eval.keyframes.figures import FAINT, Style, new_figure, styles_of
 
 if TYPE_CHECKING:

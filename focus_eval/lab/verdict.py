@@ -9,7 +9,8 @@ import pandas as pd
 
 from focus_eval.bench.benchmarks.question import in_order
 from focus_eval.bench.report.measures import forwards_percent
-from focus_eval.bench.report.recall_tables import WITHIN_NEAR, paired_by_question
+from focus_eval.bench.report.recall_layouts import WITHIN_NEAR, paired_by_question
+from focus_eval.bench.report.rendering import SIGNIFICANT, Table, Value, number, p_text, tested_value
 from focus_eval.bench.report.statistics import (
     PairedComparison,
     compare_paired,
@@ -17,7 +18,6 @@ from focus_eval.bench.report.statistics import (
     equivalence_p,
     holm,
 )
-from focus_eval.bench.report.table import SIGNIFICANT, Table, Value, number, p_text, tested_value
 
 # Videos of each world at each look; each look may spend a share of the 5 % in proportion to them.
 LOOKS = (150, 300, 600, 1200)

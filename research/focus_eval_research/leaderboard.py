@@ -18,10 +18,10 @@ from focus_eval.bench.report.recall import (
     random_recall,
     scene_score,
 )
+from focus_eval.bench.report.rendering import Table, TableRow, Value, to_markdown
 from focus_eval.bench.report.statistics import compare_paired, holm
-from focus_eval.bench.report.table import Table, TableRow, Value, to_markdown
 from focus_eval.core.errors import InvalidInput
-from focus_eval.external.selection_tables import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, ShownByQuestion, ShownFrames
+from focus_eval.external.selection_layouts import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, ShownByQuestion, ShownFrames
 from focus_eval.keyframes.rows.records import write_text
 from focus_eval_research.published import PublishedFile
 from focus_eval_research.records import Record, RecordFile

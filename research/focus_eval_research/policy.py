@@ -24,9 +24,9 @@ import pandas as pd
 
 from focus_eval.bench.report.comparisons import Pair, comparison_table
 from focus_eval.bench.report.measures import question_means
+from focus_eval.bench.report.rendering import Table
 from focus_eval.bench.report.run import Run
 from focus_eval.bench.report.statistics import compare_paired
-from focus_eval.bench.report.table import Table
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.types import FloatArray, IntArray
 

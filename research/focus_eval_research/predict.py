@@ -16,8 +16,8 @@ from fnmatch import fnmatchcase
 import numpy as np
 import pandas as pd
 
+from focus_eval.bench.report.rendering import Table, TableRow, Value
 from focus_eval.bench.report.run import Run
-from focus_eval.bench.report.table import Table, TableRow, Value
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.external.evidence import lengths_text

@@ -26,7 +26,7 @@ from focus_eval.bench.report.recall import (
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.external.imports.loading import load_selections, selection_rows
-from focus_eval.external.selection_tables import TOLERANCES_SECONDS, ShownByQuestion, ShownFrames, shown_frames
+from focus_eval.external.selection_layouts import TOLERANCES_SECONDS, ShownByQuestion, ShownFrames, shown_frames
 from focus_eval_research.published import PublishedFile, check_file, find_file
 
 # The evidence of shorter videos is mostly in view: they are not judged.

@@ -20,7 +20,7 @@ from PIL import Image
 
 from focus_eval import make_encoder, make_sampler, select_keyframes
 from focus_eval.bench.report.recall import recall_within
-from focus_eval.bench.report.recall_tables import lab_frame
+from focus_eval.bench.report.recall_layouts import lab_frame
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.report.statistics import difference_estimate
 from focus_eval.keyframes.samplers.base import derived_rng

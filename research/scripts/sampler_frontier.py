@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from focus_eval.bench.report.recall import distances, nearness_of, recall_within
-from focus_eval.bench.report.recall_tables import lab_frame
+from focus_eval.bench.report.recall_layouts import lab_frame
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.report.statistics import difference_estimate
 from focus_eval.core.types import FloatArray

@@ -27,7 +27,7 @@ from focus_eval.bench.report.recall import EvidenceCase, distances, nearness_of
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.external.imports.loading import load_selections, selection_rows
-from focus_eval.external.selection_tables import ShownFrames, shown_frames
+from focus_eval.external.selection_layouts import ShownFrames, shown_frames
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "research" / "results" / "leaderboard"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from focus_eval.bench.commands.demo import RECALL_K
-from focus_eval.bench.report.recall_tables import lab_frame
+from focus_eval.bench.report.recall_layouts import lab_frame
 from focus_eval.bench.report.run import load_run
 from focus_eval.lab.overview import save_frontiers
 from focus_eval.lab.simulation import SamplerEntry, SimulationConfig, run_simulation

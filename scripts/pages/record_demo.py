@@ -16,9 +16,9 @@ import pandas as pd
 
 from focus_eval.bench.report.figures import draw_timelines, save_figure
 from focus_eval.bench.report.page.charts import telling_question
-from focus_eval.bench.report.recall_tables import demo_tables, evidence_effect, lab_frame
+from focus_eval.bench.report.recall_layouts import demo_tables, evidence_effect, lab_frame
+from focus_eval.bench.report.rendering import Table, to_csv
 from focus_eval.bench.report.run import Run, load_run
-from focus_eval.bench.report.table import Table, to_csv
 from focus_eval.lab.overview import save_frontiers
 from scripts.pages.draw_demo_frontier import replay_budgets
 

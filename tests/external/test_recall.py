@@ -13,7 +13,7 @@ from focus_eval.bench.benchmarks.registry import frame_rates, make_benchmark, re
 from focus_eval.bench.report.recall import EvidenceCase, evidence_cases, recall, recall_within, uniform_times
 from focus_eval.core.errors import InvalidInput
 from focus_eval.external.imports.loading import load_selections
-from focus_eval.external.selection_tables import ShownFrames, moment_means, moment_table
+from focus_eval.external.selection_layouts import ShownFrames, moment_means, moment_table
 from tests.bench.report.simulated import selection_row_at
 
 PROTOCOL = {

@@ -17,7 +17,7 @@ from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.external.commands.exchange import known_scenes
 from focus_eval.external.imports.loading import load_selections, selection_rows
-from focus_eval.external.selection_tables import SHORT, ShownFrames, interval_figures, interval_table, scene_table
+from focus_eval.external.selection_layouts import SHORT, ShownFrames, interval_figures, interval_table, scene_table
 from tests.bench.report.simulated import selection_row_at
 
 HEADER = "id,segment_id,scene_id,start,end\n"

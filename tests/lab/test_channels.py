@@ -8,7 +8,7 @@ import pytest
 
 from focus_eval.bench.report import measures
 from focus_eval.bench.report.measures import scan_notes
-from focus_eval.bench.report.recall_tables import lab_frame
+from focus_eval.bench.report.recall_layouts import lab_frame
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.rows.store import StoredRows
 from focus_eval.core.errors import InvalidInput, UnknownName

@@ -7,10 +7,10 @@ from statistics import fmean
 
 import pytest
 
-from focus_eval.bench.report.recall_tables import demo_tables, lab_frame
+from focus_eval.bench.report.layouts import results_table
+from focus_eval.bench.report.recall_layouts import demo_tables, lab_frame
+from focus_eval.bench.report.rendering import Value
 from focus_eval.bench.report.run import load_run
-from focus_eval.bench.report.table import Value
-from focus_eval.bench.report.tables import results_table
 from focus_eval.external.evidence import evidence_answers, view_of
 from focus_eval.lab.overview import recall_overview
 from tests.bench.report.simulated import Simulation, simulate_run

@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from focus_eval.bench.report.recall import recall_within
-from focus_eval.bench.report.recall_tables import differences_by_length, lab_frame
+from focus_eval.bench.report.recall_layouts import differences_by_length, lab_frame
+from focus_eval.bench.report.rendering import to_markdown
 from focus_eval.bench.report.run import load_run
-from focus_eval.bench.report.table import to_markdown
 from focus_eval.bench.rows.store import StoredRows
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, RunError

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from focus_eval.bench.report.recall_tables import RECALL
+from focus_eval.bench.report.recall_layouts import RECALL
 from focus_eval.bench.report.sign_flips import sign_flip_p
 from focus_eval.bench.report.statistics import compare_paired, holm
 from focus_eval.lab.verdict import (

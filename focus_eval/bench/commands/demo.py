@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from focus_eval.bench.commands.tables import print_table, write_table
+from focus_eval.bench.commands.printing import print_table, write_table
 from focus_eval.core.errors import MissingDependency
 from focus_eval.core.resources import cache_folder, resource_path
 from focus_eval.keyframes.commands.console import PERCENT, print_if_slow, print_link, progress_bar, say_how_to_continue
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from focus_eval.bench.matrix.config import MatrixConfig
     from focus_eval.bench.matrix.engines import Engine
     from focus_eval.bench.matrix.running import RunProgress
-    from focus_eval.bench.report.table import Table, Value
+    from focus_eval.bench.report.rendering import Table, Value
 
 # New objects between two looks for cycles: with Python's own number, a tenth of selecting and importing went into them.
 # For small frames alone: until it is looked for, a cycle holds its frames.
@@ -206,7 +206,7 @@ def _print_first(folder: Path) -> None:
     """Print recall and cost of the samplers on the first videos."""
     from focus_eval.bench.demo.storyboard import VIDEO_IDS
     from focus_eval.bench.report.measures import FORWARDS
-    from focus_eval.bench.report.recall_tables import lab_frame, recall_by_k
+    from focus_eval.bench.report.recall_layouts import lab_frame, recall_by_k
     from focus_eval.bench.report.run import load_run
 
     table = recall_by_k(lab_frame(load_run(folder)))
@@ -217,7 +217,7 @@ def _print_first(folder: Path) -> None:
 
 def _brief(table: Table, columns: Mapping[str, str], title: str) -> Table:
     """`table` with `columns` alone, old title to new, intervals in the first, and no notes: 80 characters."""
-    from focus_eval.bench.report.table import Value
+    from focus_eval.bench.report.rendering import Value
 
     def bare(cell: Value | str) -> Value | str:
         """Return a value without its interval; a text unchanged."""
@@ -234,7 +234,7 @@ def _write_report(folder: Path, videos: Path) -> tuple[Table, str, Path]:
     """Write the report and the demo's tables; return the first table, what was found and the page."""
     from focus_eval.bench.commands.reports import write_report
     from focus_eval.bench.report.page.charts import headline, panels_of
-    from focus_eval.bench.report.recall_tables import demo_tables
+    from focus_eval.bench.report.recall_layouts import demo_tables
     from focus_eval.bench.report.run import load_run
 
     run = load_run(folder)
@@ -248,7 +248,7 @@ def _write_report(folder: Path, videos: Path) -> tuple[Table, str, Path]:
 def _print_report(table: Table, finding: str, page: Path) -> None:
     """Print the first table, what was found and the address of the page."""
     from focus_eval.bench.report.measures import FORWARDS
-    from focus_eval.bench.report.recall_tables import WITHIN_NEAR
+    from focus_eval.bench.report.recall_layouts import WITHIN_NEAR
 
     columns = {f"recall {WITHIN_NEAR} (%)": "recall", FORWARDS: "cost", "accuracy (%)": "accuracy"}
     print_table(_brief(table, columns, "Evidence recall with 95 % intervals, cost and accuracy in percent"))

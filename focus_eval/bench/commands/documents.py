@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from focus_eval.bench.matrix.plan import PartStatus, Plan, SelectionPlan
     from focus_eval.bench.matrix.preflight import Preflight
     from focus_eval.bench.report.power import Discordance
+    from focus_eval.bench.report.rendering import Table, Value
     from focus_eval.bench.report.run import Run
-    from focus_eval.bench.report.table import Table, Value
 
 Differences = Mapping[str, Sequence[tuple["Discordance", float | None]]]
 

@@ -16,8 +16,8 @@ import numpy as np
 import typer
 
 from focus_eval.bench.commands.documents import compare_document, report_document
+from focus_eval.bench.commands.printing import print_table, write_table
 from focus_eval.bench.commands.runs import JsonOption
-from focus_eval.bench.commands.tables import print_table, write_table
 from focus_eval.bench.rows.store import run_folders
 from focus_eval.core.errors import InvalidInput, RowsChanged, RunError
 from focus_eval.core.offers import offered
@@ -29,8 +29,8 @@ from focus_eval.keyframes.video import displayed, open_video
 if TYPE_CHECKING:
     from focus_eval.bench.report.page.charts import PanelsByFigure
     from focus_eval.bench.report.page.thumbnails import ReadThumbnails
+    from focus_eval.bench.report.rendering import Table
     from focus_eval.bench.report.run import Run
-    from focus_eval.bench.report.table import Table
 
 
 def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> Iterator[tuple[int, bytes]]:
@@ -218,7 +218,7 @@ def _write_tables(run: Run, target: Path, tables: Sequence[Table], sheets: Seque
 
 def _print_short_tables(tables: Sequence[Table], sheets: Sequence[str]) -> None:
     """Print tables with each note once; of a long one only the names of its files."""
-    from focus_eval.bench.report.table import notes_once
+    from focus_eval.bench.report.rendering import notes_once
 
     for item, sheet in zip(notes_once(tables), sheets, strict=True):
         if len(item.rows) <= _MOST_ROWS_PRINTED:
@@ -230,7 +230,7 @@ def _print_short_tables(tables: Sequence[Table], sheets: Sequence[str]) -> None:
 def remove_stale(folder: Path) -> None:
     """Remove the files of an earlier report, which may have had more tables and figures."""
     from focus_eval.bench.report.comparisons import TABLE_NAMES
-    from focus_eval.bench.report.tables import LAYOUTS
+    from focus_eval.bench.report.layouts import LAYOUTS
 
     texts = [*(f"report.{suffix}" for suffix in ("md", "tex", "csv", "html"))]
     texts += [f"report-{name}.csv" for name in (*LAYOUTS, *TABLE_NAMES)]
@@ -284,7 +284,7 @@ def compare(
     if as_json:
         typer.echo(json.dumps(compare_document(runs[0], runs[1], table, groups), indent=1, ensure_ascii=False))
     else:
-        from focus_eval.bench.report.table import notes_once
+        from focus_eval.bench.report.rendering import notes_once
 
         for item in notes_once(tables):
             print_table(item)
@@ -296,8 +296,8 @@ def compare(
 
 def _write_comparison(path: Path, runs: Sequence[Run], tables: Sequence[Table]) -> Path:
     """Write a self-contained page with the comparison and the facts of both runs; return `path`."""
+    from focus_eval.bench.report.layouts import results_table
     from focus_eval.bench.report.page.html import render_sections, run_facts
-    from focus_eval.bench.report.tables import results_table
     from focus_eval.keyframes.rows.records import write_text
 
     sections: list[tuple[str, list[str | Table]]] = [("The comparison", [*tables])]

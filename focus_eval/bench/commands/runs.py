@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.bench.commands.documents import plan_document, status_document
-from focus_eval.bench.commands.tables import print_table
+from focus_eval.bench.commands.printing import print_table
 from focus_eval.core.errors import FocusEvalError, InvalidInput
 from focus_eval.core.options import parse_assignments
 from focus_eval.core.resources import resource_path
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from focus_eval.bench.matrix.questions import QuestionSet
     from focus_eval.bench.matrix.running import RunProgress
     from focus_eval.bench.report.power import Discordance
-    from focus_eval.bench.report.table import Table
+    from focus_eval.bench.report.rendering import Table
 
 
 def plan(
@@ -222,7 +222,7 @@ def _warning_lines(plan: Plan) -> list[str]:
 
 def _selection_table(plan: Plan) -> Table:
     """The table of a plan's selections with pulls, frames to embed and forward equivalents."""
-    from focus_eval.bench.report.table import Table, TableRow
+    from focus_eval.bench.report.rendering import Table, TableRow
 
     rows = []
     for selection in plan.selections:
@@ -296,7 +296,7 @@ def _model_usage_line(selection: SelectionPlan) -> str:
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
     """Print the time of each matrix and of all on `machine`, as configured and in faster precisions."""
     from focus_eval.bench.matrix.hours import faster_precisions, selection_costs, time_text, total_cost
-    from focus_eval.bench.report.table import Table, TableRow
+    from focus_eval.bench.report.rendering import Table, TableRow
 
     if not any(selection.spec.encoder for plan in plans for selection in plan.selections):
         return
@@ -333,7 +333,7 @@ def _print_hours(plans: list[Plan], machine: Machine) -> None:
 def _print_answers(plans: list[Plan], machine: Machine) -> None:
     """Print hours and dollars of answering by matrix and model, and the node's total beside the paper's hours."""
     from focus_eval.bench.matrix.hours import answer_lines, answering_hours, choosing_hours, time_text
-    from focus_eval.bench.report.table import Table, TableRow
+    from focus_eval.bench.report.rendering import Table, TableRow
 
     rows = []
     for plan in plans:
@@ -465,8 +465,8 @@ def run(
 
 def _print_results(folder: Path) -> None:
     """Print the first table of a run, and the command for the others."""
+    from focus_eval.bench.report.layouts import results_table
     from focus_eval.bench.report.run import load_run
-    from focus_eval.bench.report.tables import results_table
 
     try:
         print_table(results_table(load_run(folder), "overview"))
@@ -576,7 +576,7 @@ def _load(path: Path, only: list[str], set_: list[str], limit: int | None, avail
         check_lists(matrix)
         # The published tables all have one (a test says so); the report's own code takes seconds to load.
         if matrix.anchors and not (resource_path("paper") / f"{matrix.anchors}.csv").is_file():
-            from focus_eval.bench.report.tables import layout_named
+            from focus_eval.bench.report.layouts import layout_named
 
             layout_named(matrix.anchors)
     except InvalidInput as error:

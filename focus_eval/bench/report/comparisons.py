@@ -20,9 +20,9 @@ from focus_eval.bench.report.measures import (
 )
 from focus_eval.bench.report.power import more_videos_text
 from focus_eval.bench.report.recall import recall_column
+from focus_eval.bench.report.rendering import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 from focus_eval.bench.report.run import Run, sampler_order
 from focus_eval.bench.report.statistics import PairedComparison, compare_paired, equivalence_p, holm
-from focus_eval.bench.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.keyframes.rows.identity import Matches, QuestionKey, match_questions, with_answer
 

@@ -10,9 +10,9 @@ import pandas as pd
 
 from focus_eval.bench.benchmarks.group_scores import score_groups
 from focus_eval.bench.report.cost import FORWARDS_NOTE
+from focus_eval.bench.report.rendering import Counts, Table, Value
 from focus_eval.bench.report.run import Run, sampler_groups
 from focus_eval.bench.report.statistics import mean_estimate, stratum_weights
-from focus_eval.bench.report.table import Counts, Table, Value
 from focus_eval.core.types import FloatArray
 from focus_eval.keyframes.rows.identity import is_unnamed_video
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, CONCURRENT_STAGES, DECODE_MODES

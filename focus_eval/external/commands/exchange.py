@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.bench.benchmarks.question import IN_VIEW_SECONDS, distances_text
-from focus_eval.bench.commands.tables import print_tables
+from focus_eval.bench.commands.printing import print_tables
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.offers import offered
 from focus_eval.core.options import parse_assignments
@@ -27,8 +27,8 @@ from focus_eval.keyframes.commands.console import (
 if TYPE_CHECKING:
     from focus_eval.bench.benchmarks.registry import VideoRate
     from focus_eval.bench.report.recall import EvidenceCase, Scenes
+    from focus_eval.bench.report.rendering import Table
     from focus_eval.bench.report.run import Run
-    from focus_eval.bench.report.table import Table
     from focus_eval.core.types import Question
     from focus_eval.keyframes.rows.records import SelectionRow
 
@@ -63,7 +63,7 @@ def recall(
     """
     from focus_eval.bench.benchmarks.registry import frame_rates, read_annotations, read_rates, stated_rates
     from focus_eval.bench.report.recall import evidence_cases
-    from focus_eval.external.selection_tables import moment_table
+    from focus_eval.external.selection_layouts import moment_table
 
     questions = read_annotations(benchmark, annotations)
     rate_of = read_rates(rates) if rates is not None else stated_rates(questions)
@@ -128,7 +128,7 @@ def _scene_tables(
     rows_by_name: Mapping[str, Sequence[SelectionRow]],
 ) -> list[Table]:
     """A table of hits of the annotated intervals, if there are any, and one of the scenes, if given."""
-    from focus_eval.external.selection_tables import interval_table, scene_table
+    from focus_eval.external.selection_layouts import interval_table, scene_table
 
     intervals = {
         question.id: list(question.evidence_intervals) for question in questions if question.evidence_intervals

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.bench.commands.tables import print_table, write_table
+from focus_eval.bench.commands.printing import print_table, write_table
 from focus_eval.core.options import parse_assignments
 from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.commands.console import (
@@ -169,7 +169,7 @@ def run_with_progress(loaded: SimulationConfig, folder: Path, *, limit: int | No
 
 def show_simulation(folder: Path, *, baseline: str) -> list[Path]:
     """Print the tables of a simulation, write them and the figures beside its rows, and return what was written."""
-    from focus_eval.bench.report.recall_tables import differences_by_length, lab_frame
+    from focus_eval.bench.report.recall_layouts import differences_by_length, lab_frame
     from focus_eval.bench.report.run import load_run
     from focus_eval.lab.overview import off_grid_lines, recall_overview, save_frontiers
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from focus_eval.bench.commands.tables import print_table
+from focus_eval.bench.commands.printing import print_table
 from focus_eval.core.options import parse_named
 from focus_eval.keyframes.commands.console import MinutesOption, counted, name_completion, naming_out, print_folded
 from focus_eval.keyframes.rows.records import write_text
@@ -27,7 +27,7 @@ from focus_eval.lab.commands.check import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from focus_eval.bench.report.table import Table
+    from focus_eval.bench.report.rendering import Table
     from focus_eval.keyframes.samplers.base import FrameSampler
     from focus_eval.lab.simulation import SamplerEntry, SimulationConfig
     from focus_eval.lab.verdict import Rival, RivalComparison
@@ -261,7 +261,7 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
 
 def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
     """The rows of `config` in `out`, without those of earlier states of a file or of a longer run."""
-    from focus_eval.bench.report.recall_tables import lab_frame
+    from focus_eval.bench.report.recall_layouts import lab_frame
     from focus_eval.bench.report.run import load_run
     from focus_eval.lab.simulation import selection_ids
     from focus_eval.lab.verdict import with_failures_as_0

@@ -13,8 +13,8 @@ from focus_eval.bench.matrix.preflight import check_all
 from focus_eval.bench.matrix.questions import task_source
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.bench.report.comparisons import run_comparison
+from focus_eval.bench.report.layouts import results_table
 from focus_eval.bench.report.run import load_run
-from focus_eval.bench.report.tables import results_table
 from focus_eval.core.errors import InvalidInput
 from tests.support.keyframes.clips import write_clip
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from focus_eval.bench.report.cost import frame_shares
+from focus_eval.bench.report.layouts import results_table
 from focus_eval.bench.report.measures import cost_tables, forwards_percent
 from focus_eval.bench.report.run import Run
-from focus_eval.bench.report.tables import results_table
 from focus_eval.keyframes.rows.records import SelectionRow
 
 BLIP = {"image": 200.0, "keys": 10.0, "fusion": 4.0}

@@ -10,8 +10,8 @@ import subprocess
 import pytest
 
 from focus_eval.bench.report.comparisons import baseline_table
-from focus_eval.bench.report.table import Table, TableRow, to_csv, to_latex, to_markdown
-from focus_eval.bench.report.tables import results_table
+from focus_eval.bench.report.layouts import results_table
+from focus_eval.bench.report.rendering import Table, TableRow, to_csv, to_latex, to_markdown
 
 
 def test_a_csv_holds_every_number(papers_run):

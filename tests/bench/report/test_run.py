@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from focus_eval.bench.report.layouts import results_table
 from focus_eval.bench.report.measures import question_means
 from focus_eval.bench.report.run import Run, labels_of, load_run
-from focus_eval.bench.report.tables import results_table
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.rows.records import AnswerRow, RowWriter, SelectionRow
 from tests.bench.report.simulated import Simulation, simulate_run

@@ -9,7 +9,7 @@ import pytest
 
 from focus_eval.bench.matrix.cells import _encoders, _frame_counts, _instances
 from focus_eval.bench.matrix.config import load_matrix
-from focus_eval.bench.report.tables import has_published_settings, read_anchors
+from focus_eval.bench.report.layouts import has_published_settings, read_anchors
 from focus_eval.core.resources import resource_path
 
 SHIPPED = sorted(path.stem for path in (resource_path("configs") / "paper").glob("*.yaml"))

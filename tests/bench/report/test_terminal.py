@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from focus_eval.bench.report.table import (
+from focus_eval.bench.report.rendering import (
     TOO_FEW_NOTE,
     Counts,
     Table,

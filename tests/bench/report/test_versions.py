@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from focus_eval.bench.report.layouts import results_table
 from focus_eval.bench.report.run import load_run
-from focus_eval.bench.report.tables import results_table
 
 from .simulated import Simulation, simulate_run
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.report.page.html import render_html, report_tables
+from focus_eval.bench.report.rendering import to_markdown
 from focus_eval.bench.report.run import load_run
-from focus_eval.bench.report.table import to_markdown
 from focus_eval.bench.rows.packed import SUMS_FILE, pack_run, unpack_run
 from focus_eval.cli import app
 from focus_eval.core.errors import DamagedFile, FocusEvalError, InvalidInput, RunError

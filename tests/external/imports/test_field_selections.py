@@ -12,7 +12,7 @@ from focus_eval.bench.report.recall import evidence_cases
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.core.types import Question
 from focus_eval.external.imports.loading import load_selections, selection_rows
-from focus_eval.external.selection_tables import moment_means, shown_frames
+from focus_eval.external.selection_layouts import moment_means, shown_frames
 
 # Selection -> recall within 1, 2 and 5 s: 180 to 1200 s, then above.
 REAL = {

@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 
 from focus_eval.bench.benchmarks.registry import VideoRate, read_annotations, read_rates
+from focus_eval.bench.report.layouts import results_table
 from focus_eval.bench.report.measures import cost_tables
 from focus_eval.bench.report.page.charts import charts_of
 from focus_eval.bench.report.run import load_run
-from focus_eval.bench.report.tables import results_table
 from focus_eval.bench.rows.store import write_run
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question

@@ -13,11 +13,11 @@ from markupsafe import Markup
 from focus_eval.bench.benchmarks.question import NEAR_SECONDS
 from focus_eval.bench.report import figures, measures
 from focus_eval.bench.report.figures import figure_style
+from focus_eval.bench.report.layouts import published_value, read_anchors
 from focus_eval.bench.report.measures import COSTS, FORWARDS, FRAMES_SCORED
 from focus_eval.bench.report.recall import recall_column
+from focus_eval.bench.report.rendering import Value
 from focus_eval.bench.report.run import CEILING_MARK, Run, rows_in_order, sampler_order
-from focus_eval.bench.report.table import Value
-from focus_eval.bench.report.tables import published_value, read_anchors
 from focus_eval.keyframes.figures import THEME, Style, new_figure, styles_of
 from focus_eval.keyframes.rows.records import SelectionRow
 

@@ -20,6 +20,7 @@ from focus_eval.bench.report.comparisons import (
     not_compared,
     recall_table,
 )
+from focus_eval.bench.report.layouts import ASKED_OTHERWISE, layout_named, results_table
 from focus_eval.bench.report.measures import FORWARDS, cost_tables, group_score_table
 from focus_eval.bench.report.page.browser import Browser, json_for_script, pack_browser
 from focus_eval.bench.report.page.charts import (
@@ -32,8 +33,7 @@ from focus_eval.bench.report.page.charts import (
     styles_of_run,
 )
 from focus_eval.bench.report.page.thumbnails import Thumbnails
-from focus_eval.bench.report.run import Run, load_run, sampler_order
-from focus_eval.bench.report.table import (
+from focus_eval.bench.report.rendering import (
     COUNT_TITLES,
     Counts,
     Table,
@@ -44,7 +44,7 @@ from focus_eval.bench.report.table import (
     notes_once,
     to_csv,
 )
-from focus_eval.bench.report.tables import ASKED_OTHERWISE, layout_named, results_table
+from focus_eval.bench.report.run import Run, load_run, sampler_order
 from focus_eval.keyframes.figures import css_variables
 from focus_eval.keyframes.rows.records import write_text
 

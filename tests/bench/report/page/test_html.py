@@ -22,8 +22,8 @@ from focus_eval.bench.report.page.charts import (
     unbeaten,
 )
 from focus_eval.bench.report.page.html import _recoveries, render_sections, report_tables, write_html
+from focus_eval.bench.report.rendering import Table, TableRow, Value, narrowed, notes_once, to_csv
 from focus_eval.bench.report.run import Run, load_run, sampler_order
-from focus_eval.bench.report.table import Table, TableRow, Value, narrowed, notes_once, to_csv
 from focus_eval.keyframes.figures import new_figure
 from tests.bench.report.simulated import Simulation, simulate_run
 

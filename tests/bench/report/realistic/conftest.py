@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from focus_eval.bench.report.layouts import results_table
 from focus_eval.bench.report.page.html import report_tables
 from focus_eval.bench.report.run import load_run
-from focus_eval.bench.report.tables import results_table
 from tests.bench.report.realistic.by_hand import LABELS
 from tests.bench.report.realistic.made_run import CONFIGURATIONS, write_run
 

@@ -8,10 +8,10 @@ from statistics import fmean, stdev
 import pytest
 
 from focus_eval.bench.report.comparisons import baseline_table, recall_table
+from focus_eval.bench.report.layouts import results_table
 from focus_eval.bench.report.measures import cost_tables
 from focus_eval.bench.report.page.html import report_tables
 from focus_eval.bench.report.statistics import holm, mean_estimate
-from focus_eval.bench.report.tables import results_table
 from focus_eval.core.errors import UnknownName
 from tests.bench.report.realistic.by_hand import (
     CELLS,

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from focus_eval.bench.report.page.browser import pack_browser
 from focus_eval.bench.report.page.charts import charts_of, cost_points
 from focus_eval.bench.report.page.html import render_html, report_tables
+from focus_eval.bench.report.rendering import latex_escaped, narrowed, to_csv, to_latex, to_markdown
 from focus_eval.bench.report.run import load_run
-from focus_eval.bench.report.table import latex_escaped, narrowed, to_csv, to_latex, to_markdown
 from focus_eval.cli import app
 from focus_eval.core.errors import UnknownName
 from tests.bench.report.realistic.by_hand import (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from focus_eval.bench.report import statistics
-from focus_eval.bench.report.table import (
+from focus_eval.bench.report.rendering import (
     RANDOM_NOTE,
     TEST_NOTE,
     Table,

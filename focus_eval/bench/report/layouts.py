@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from focus_eval.bench.benchmarks.question import BUCKETS, NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.bench.report import measures
 from focus_eval.bench.report.recall import PIXELS_NOTE, recall_column
+from focus_eval.bench.report.rendering import TOO_FEW_NOTE, Table, TableRow, Value
 from focus_eval.bench.report.run import Run, groups_in_order, sampler_order
-from focus_eval.bench.report.table import TOO_FEW_NOTE, Table, TableRow, Value
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.rows.identity import is_unnamed_video

@@ -19,8 +19,8 @@ from focus_eval.bench.report.measures import (
     recall_figure,
 )
 from focus_eval.bench.report.recall import PIXELS_NOTE, recall_column
+from focus_eval.bench.report.rendering import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 from focus_eval.bench.report.run import Run, role_mark, sampler_groups, sampler_order, unique_labels
-from focus_eval.bench.report.table import TOO_FEW_NOTE, Cells, Table, Value, difference_table
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.rows.records import SelectionRow
 

@@ -11,12 +11,12 @@ from focus_eval.keyframes.commands.console import table_console
 from focus_eval.keyframes.rows.records import write_text
 
 if TYPE_CHECKING:
-    from focus_eval.bench.report.table import Table
+    from focus_eval.bench.report.rendering import Table
 
 
 def print_table(table: Table) -> None:
     """Print a table, in several parts if it is wider than the console."""
-    from focus_eval.bench.report.table import narrowed, to_terminal
+    from focus_eval.bench.report.rendering import narrowed, to_terminal
 
     console, screen_table = table_console(), narrowed(table)
     console.print(screen_table.title, style="italic")  # as a table's title it would be folded to the table's width
@@ -30,7 +30,7 @@ def print_table(table: Table) -> None:
 
 def print_tables(tables: Sequence[Table], out: Path | None = None) -> None:
     """Print tables, each note once, and write them to `out` if it is given (see `write_table`)."""
-    from focus_eval.bench.report.table import notes_once
+    from focus_eval.bench.report.rendering import notes_once
 
     for table in notes_once(tables):
         print_table(table)
@@ -44,7 +44,7 @@ def write_table(tables: Sequence[Table], path: Path) -> None:
     Raises:
         InvalidInput: another suffix.
     """
-    from focus_eval.bench.report.table import notes_once, to_csv, to_latex, to_markdown
+    from focus_eval.bench.report.rendering import notes_once, to_csv, to_latex, to_markdown
 
     writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
     if path.suffix not in writers:

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from focus_eval.bench.report.comparisons import baseline_table, run_comparison
+from focus_eval.bench.report.layouts import LAYOUTS, results_table
 from focus_eval.bench.report.measures import hours_per_seed
 from focus_eval.bench.report.page.charts import charts_of
 from focus_eval.bench.report.page.html import render_html
+from focus_eval.bench.report.rendering import Counts, Table, TableRow, Value, to_latex, to_markdown, to_terminal
 from focus_eval.bench.report.run import Run, load_run
 from focus_eval.bench.report.statistics import mean_estimate
-from focus_eval.bench.report.table import Counts, Table, TableRow, Value, to_latex, to_markdown, to_terminal
-from focus_eval.bench.report.tables import LAYOUTS, results_table
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES
 from tests.bench.report.simulated import PAPERS, Simulation, simulate_run, simulated_parts

@@ -16,7 +16,7 @@ import pandas as pd
 from focus_eval.bench.benchmarks.question import RECALL_SECONDS, distances_text, in_order
 from focus_eval.bench.report import recall
 from focus_eval.bench.report.recall import PIXELS_NOTE, EvidenceCase, Interval, Scenes, Times, scene_score
-from focus_eval.bench.report.table import Table, TableRow
+from focus_eval.bench.report.rendering import Table, TableRow
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.rows.records import SelectionRow
 
