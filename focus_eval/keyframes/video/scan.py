@@ -85,7 +85,9 @@ class Orientation:
         """
         # A phone's file may state it twice, for the track and within the pictures. We follow the track, whose matrix
         # comes first, as FFmpeg's command line did in the versions that were tried; by name PyAV gives the last.
-        matrix = next((data for data in frame.side_data if data.type.name == "DISPLAYMATRIX"), None)
+        # By number: iterating gives the data before PyAV 19, and their kinds from there on.
+        side_data = [frame.side_data[number] for number in range(len(frame.side_data))]
+        matrix = next((data for data in side_data if data.type.name == "DISPLAYMATRIX"), None)
         if matrix is None:
             return cls()
         orientation = cls.of_matrix(bytes(matrix))

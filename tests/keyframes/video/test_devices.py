@@ -43,7 +43,9 @@ def test_side_data_that_pyav_has_no_name_for_harms_no_clip(tmp_path):
         frame = next(container.decode(video=0))
         # PyAV 19 has a name for it.
         is_named = _ENHANCEMENT in {kind.value for kind in SideDataType}
-        assert is_named or _ENHANCEMENT in {data.type.value for data in frame.side_data}
+        assert is_named or _ENHANCEMENT in {
+            frame.side_data[number].type.value for number in range(len(frame.side_data))
+        }
     outcome = check_clip(path)
     assert (outcome.kind, outcome.detail) == ("exact", "")
 

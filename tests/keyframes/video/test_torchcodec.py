@@ -10,8 +10,11 @@ from focus_eval.core.errors import MissingDependency, UnknownName
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.video import open_video
+from tests.conftest import require_packages
 from tests.support.keyframes.hdr_clips import write_photograph
 from tests.support.keyframes.synthetic import write_numbered_clip
+
+require_packages("torchcodec")
 
 try:
     from focus_eval.keyframes.video import torchcodec
