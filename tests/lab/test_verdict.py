@@ -205,3 +205,60 @@ def test_an_advantage_in_one_world_only_is_said_and_one_in_all_or_none_is_not():
         "K = 8: new is ahead of old in realistic only, not in blind.",
         "K = 8: new is behind top in blind only, not in realistic.",
     ]
+
+
+def test_the_margin_is_in_points_of_recall():
+    rng = np.random.default_rng(6)
+    old = np.full(300, 0.5)
+    frame = lab({"new": old + 0.045 + rng.normal(0, 0.01, 300), "old": old})
+    narrow, wide = (compare_with_rivals(frame, "new", [Rival(8, "old", "old")], margin=size)[0] for size in (3.0, 6.0))
+    assert (narrow.is_equivalent, wide.is_equivalent) == (False, True)
+
+
+def test_only_lengths_with_a_clear_difference_are_named():
+    rng, n = np.random.default_rng(7), 160
+    gain = np.where(np.arange(n) % 4 == 0, 0.3, 0.01 + rng.normal(0, 0.2, n))
+    frame = lab({"new": np.clip(0.4 + gain, 0, 1), "old": np.full(n, 0.4)})
+    (item,) = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    (lengths,) = by_length([item], frame, "new")
+    assert all(value.ours is not None for value in lengths.values())
+    sentence = verdict_sentence(item, frame, "new", lengths)
+    assert "; more on short; " in sentence
+    assert "less on" not in sentence
+
+
+def test_a_rivals_cost_is_that_at_its_own_k():
+    rng = np.random.default_rng(8)
+    frame = lab({"new": noisy(rng, 40), "old": noisy(rng, 40)}, k=(4, 8))
+    frame["forward_equivalents"] = np.where(frame["k"] == 4, 5.0, 20.0)
+    compared = compare_with_rivals(frame, "new", [Rival(4, "old", "old"), Rival(8, "old", "old")])
+    table = verdict_table(compared, frame, "new", by_length(compared, frame, "new"))
+    assert [row.figures[0].ours for row in table.rows] == pytest.approx([0.5, 2.0])
+
+
+def test_a_gap_that_is_not_decided_makes_no_advantage_in_a_world():
+    rng = np.random.default_rng(9)
+    low = noisy(rng, 300)
+    worlds = {"realistic": np.clip(low + 0.25, 0, 1), "blind": np.clip(low + rng.normal(0.005, 0.3, 300), 0, 1)}
+    rivals = [Rival(8, "old", "old")]
+    compared = {
+        world: compare_with_rivals(lab({"new": new, "old": low}), "new", rivals) for world, new in worlds.items()
+    }
+    (undecided,) = compared["blind"]
+    assert (undecided.differs, undecided.overall.difference.value > 0) == (False, True)
+    assert differing_worlds(compared, "new") == ["K = 8: new is ahead of old in realistic only, not in blind."]
+
+
+def test_the_questions_named_are_those_won_and_lost_by_most():
+    frame = lab({"new": [0.0, 0.1, 0.2, 0.3, 0.9, 0.8, 0.7, 0.6], "old": [0.5] * 8})
+    assert telling_questions(frame, "new", "old", 8) == (["w-4", "w-5", "w-6"], ["w-0", "w-1", "w-2"])
+
+
+def test_the_table_of_a_look_states_what_it_may_spend():
+    rng = np.random.default_rng(10)
+    frame = lab({"new": noisy(rng, 40), "old": noisy(rng, 40)})
+    compared = compare_with_rivals(frame, "new", [Rival(8, "old", "old")])
+    lengths = by_length(compared, frame, "new")
+    first, alone = (verdict_table(compared, frame, "new", lengths, share=share).notes[0] for share in (0.2, 1.0))
+    assert "this look may spend 20 % of the error" in first
+    assert "this look" not in alone

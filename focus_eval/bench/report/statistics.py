@@ -348,15 +348,14 @@ def _logit_ends(value: float, error: float, freedom: float) -> tuple[float, floa
 
 
 def _shrunk_ends(value: float, parts: _VideoParts) -> tuple[float, float]:
-    """`_logit_ends` with half a video of mean 0.5 added, widened to hold `value`."""
+    """`_logit_ends` with half a video of mean 0.5 added."""
     n_videos = parts.residuals.size
     imagined_share = ADDED_VIDEO_WEIGHT / effective_number(parts.shares)
     centre = (value + 0.5 * imagined_share) / (1 + imagined_share)
     imagined = (0.5 - centre) * imagined_share * np.sqrt(n_videos / (n_videos - 1))
     moved = np.array([*(parts.residuals + (value - centre) * parts.shares), imagined])
     error = float(np.sqrt(moved @ moved)) / (1 + imagined_share)
-    low, high = _logit_ends(centre, error, parts.freedom)
-    return min(low, value), max(high, value)
+    return _logit_ends(centre, error, parts.freedom)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -373,3 +373,16 @@ def test_a_detectable_difference_of_partial_credit_is_at_most_the_mean_absolute_
     few_gains[20::40] *= -1
     difference = detectable_difference(few_gains, range(400))
     assert difference is None or difference <= np.abs(few_gains).mean() + 1e-12
+
+
+def test_five_videos_are_enough_for_an_interval_of_a_mean():
+    four, five = (mean_estimate([1.0, 0.5, 0.0, 0.5, 1.0][:n], range(n)) for n in (4, 5))
+    assert (four.low, four.high) == (None, None)
+    assert 0 < five.low < five.value < five.high < 1
+
+
+def test_an_interval_that_ends_at_0_does_not_leave_it_out():
+    ends = {"value": 0.1, "questions": 20, "videos": 10}
+    assert not Estimate(low=0.0, high=0.2, **ends).leaves_out_zero
+    assert not Estimate(low=-0.1, high=0.2, **ends).leaves_out_zero
+    assert Estimate(low=0.01, high=0.2, **ends).leaves_out_zero
