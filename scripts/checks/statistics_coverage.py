@@ -5,7 +5,8 @@ an accuracy's interval), `differences` (coverage of a paired difference's), `equ
 apart by the sign-flip test), `unequal` (the same, arrows and coverage, where videos have very different numbers of
 questions and differences are skewed or linked to that number), `gains` (how often a stated difference gets an arrow
 where not all videos gain), `types` (means over task types with few questions), `looks` (errors of a verdict that looks
-up to four times), `power` (of the minimum detectable difference), `cost` (seconds per test).
+up to four times), `chances` (false arrows of several looks at a growing run, and of several comparisons), `power` (of
+the minimum detectable difference), `cost` (seconds per test).
 
 All take about ten processor minutes with 400 runs per line; the standard error of a share is then 1.1 points near 5 and
 95 %, 2 near 80 %. Prints Markdown tables; `--csv results/published` also writes those that docs/statistics.md sums up.
@@ -380,6 +381,35 @@ def verdict_by_looks(rng, gains):
     return wrong.any(), (differs | alike).all(), n
 
 
+def chances(repeats):
+    """Print in how many runs without any difference at least one arrow appears, by looks or by separate comparisons."""
+    print("| run | one look (%) | four looks (%) | ten pairs (%) | ten rivals of one sampler (%) |")
+    print("|---|---:|---:|---:|---:|")
+    for n_videos, per_video in ((60, 3), (296, 3)):
+        videos = np.repeat(np.arange(n_videos), per_video)
+        rng, counts = np.random.default_rng([9, n_videos]), np.zeros(4)
+        runs = urn_runs(rng, videos, 0.1, 0.3, 0.0)
+        for _ in range(repeats):
+            differences, _ = next(runs)
+            parts = [videos < n_videos * quarter // 4 for quarter in (1, 2, 3)]
+            earlier = [has_arrow(differences[part], videos[part]) for part in parts]
+            one_look = has_arrow(differences, videos)
+            ability = np.clip(rng.normal(0.6, 0.2, n_videos), 0.05, 0.95)[videos]
+            right = (rng.random((11, videos.size)) < ability).astype(float)
+            pairs = [has_arrow(next(runs)[0], videos) for _ in range(10)]
+            rivals = [has_arrow(rival - right[0], videos) for rival in right[1:]]
+            counts += [one_look, one_look or any(earlier), any(pairs), any(rivals)]
+        shares = " | ".join(f"{share:.1f}" for share in 100 * counts / repeats)
+        print(f"| {n_videos} videos of {per_video} | {shares} |", flush=True)
+
+
+def has_arrow(differences, videos):
+    """Return whether a single comparison shows an arrow: p of at most .05 and an interval without 0."""
+    sums, weights = video_sums(differences, videos), video_sums(np.ones(videos.size), videos)
+    is_rejected = sign_flip_p(sums, weights=weights, draws=1000)[0] <= 0.05
+    return is_rejected and difference_estimate(differences, videos).leaves_out_zero
+
+
 # Videos, questions of each, correlation of differences within a video.
 SHAPES = ((12, 3, 0.1), (20, 3, 0.1), (60, 18, 0.3), (296, 3, 0.1), (753, 2, 0.06))
 
@@ -476,6 +506,7 @@ PARTS = {
     "gains": gains,
     "types": types,
     "looks": looks,
+    "chances": chances,
     "power": power,
     "cost": cost,
 }

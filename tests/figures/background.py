@@ -52,13 +52,21 @@ def coverage():
             *(numbers("gains", f"{name} gain (%)") for name in ("half of them", "a quarter of them", "large ones")),
         )
     )
+    looks, pairs = (
+        f"{min(shares):.0f} to {max(shares):.0f}"
+        for shares in (
+            numbers("chances", "four looks (%)"),
+            numbers("chances", "ten pairs (%)", "ten rivals of one sampler (%)"),
+        )
+    )
     return [
         f"Over all cases an interval covers the truth in {min(covered):.1f} to {max(covered):.1f} percent of the runs.",
         f"Equal samplers have a p below .05 in {equal} percent; where videos have very different numbers of questions "
         f"in {below}, and an arrow in {arrows}. A verdict on six rivals is wrong in {wrong}. A difference that should "
         f"be found in 80 is found in {detected}; as an arrow, where all videos gain alike, in {even}; where half of "
         f"the videos gain in {half}, where a quarter gain in {quarter}, and where only those with the larger half of "
-        f"very unequal numbers of questions gain in {large}.",
+        f"very unequal numbers of questions gain in {large}. Four looks at a growing run without a difference show an "
+        f"arrow at least once in {looks} percent, ten separate `compare` calls in {pairs}.",
     ]
 
 

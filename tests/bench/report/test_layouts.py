@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from focus_eval.bench.report.comparisons import baseline_table, run_comparison
+from focus_eval.bench.report.comparisons import baseline_table, not_compared, run_comparison
 from focus_eval.bench.report.layouts import LAYOUTS, results_table
 from focus_eval.bench.report.measures import hours_per_seed
 from focus_eval.bench.report.page.charts import charts_of
@@ -346,3 +346,31 @@ def test_a_layout_of_models_is_made_before_a_model_has_answered(name, tmp_path):
     assert table.key_titles == ("Model",)
     published_models = [line["model"] for line in LAYOUTS[name].published]
     assert [row.keys for row in table.rows] == [*((model,) for model in published_models), ("",)]
+
+
+@pytest.mark.parametrize(
+    ("samplers", "among"), [(("focus",), ""), (("topk", "focus"), " as one of 2 that Holm adjusts")]
+)
+def test_the_detectable_difference_of_several_rivals_is_that_after_holm(tmp_path, samplers, among):
+    run = load_run(simulate_run(tmp_path / "run", Simulation(samplers=("uniform", *samplers))))
+    (note,) = (note for note in baseline_table(run).notes if note.startswith("Detectable"))
+    assert note.startswith(f"Detectable: least difference, in points, that gets an arrow{among} in 80 % of runs")
+
+
+@pytest.mark.parametrize("samplers", [("focus",), ("topk", "focus")])
+def test_two_samplers_without_the_baseline_are_named_and_a_single_one_has_no_rival(tmp_path, samplers):
+    run = load_run(simulate_run(tmp_path / "run", Simulation(samplers=samplers)))
+    place = "longvideobench, zero_shot, K 8"
+    note = f"Not compared, because uniform was not run: {place}. --baseline names another."
+    assert not_compared(run) == ((note,) if len(samplers) == 2 else ())
+
+
+def test_a_sampler_without_a_question_of_the_baseline_is_named(tmp_path):
+    folder = simulate_run(tmp_path / "run", Simulation())
+    for sampler, kept in (("uniform", slice(0, 18)), ("focus", slice(18, 36))):
+        path = folder / f"answers/zero_shot-longvideobench-{sampler}-k8-seed0/rows-0.jsonl"
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[kept]))
+    run = load_run(folder)
+    reason = "no question has a score of it and of the baseline"
+    assert not_compared(run) == (f"Not compared, because {reason}: focus (longvideobench, zero_shot, K 8).",)
+    assert [row.keys[-1] for row in baseline_table(run).rows] == ["topk"]
