@@ -45,13 +45,13 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	for script in scripts/speed/*.py; do $(BIN)/python $$script || exit 1; done
+	for script in $(basename $(notdir $(wildcard scripts/speed/*.py))); do $(BIN)/python -m scripts.speed.$$script || exit 1; done
 
 clips: setup
-	$(BIN)/python scripts/checks/clips.py
+	$(BIN)/python -m scripts.checks.clips
 
 faults: setup
-	$(BIN)/python scripts/checks/faults.py
+	$(BIN)/python -m scripts.checks.faults
 
 docs: docs-tools
 	$(BIN)/python -m sphinx -W --keep-going -q docs docs/_build/html

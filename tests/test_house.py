@@ -317,6 +317,14 @@ def test_every_module_that_is_imported_exists():
     assert not missing, "\n".join(missing)
 
 
+def test_scripts_are_run_as_modules():
+    # Run by its path a script does not find this repository's tests: a dependency installs a package of that name.
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    texts = {name: (ROOT / name).read_text() for name in tracked if Path(name).suffix in (".py", ".md", ".yml", "")}
+    pattern = re.compile(r"python3? scripts/\w+/\w+\.py")
+    assert [name for name, text in texts.items() if pattern.search(text)] == []
+
+
 @pytest.mark.parametrize("folder", ["focus_eval", "tests", "scripts"])
 def test_names_say_what_they_name(folder):
     figures = house_figures.measure(ROOT / folder)

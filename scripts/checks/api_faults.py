@@ -1,7 +1,7 @@
 """Ask a service that fails on purpose, many requests at a time: is each question answered or failed exactly once?
 
 A fifth of the requests get 429, 500, a dropped connection, no reply until the time-out, or half a reply.
-Run: python scripts/checks/api_faults.py [--questions 2000] [--at-once 64] [--faults 0.2]
+Run: python -m scripts.checks.api_faults [--questions 2000] [--at-once 64] [--faults 0.2]
 """
 
 from __future__ import annotations

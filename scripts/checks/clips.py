@@ -1,6 +1,6 @@
 """Make 252 valid clips and compare every frame that the reader gives with a sequential decode.
 
-Prints one line for each clip that is not exact and a table by codec. Run: python scripts/checks/clips.py [--only TEXT]
+Prints one line for each clip that is not exact and a table by codec. Run: python -m scripts.checks.clips [--only TEXT]
 [--folder FOLDER] [--csv results/published/clips.csv]
 """
 

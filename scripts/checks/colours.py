@@ -5,7 +5,7 @@ Prints the largest difference of each format and range.
 Makes lossless clips (FFV1 in Matroska) of each pixel format, range and matrix. Of noise, each value is compared with
 what the `ffmpeg` command line gives, with its default scaling and with the reader's (bilinear); of flat patches, with
 the formula of ITU-R BT.601, 709 and 2020. Then the eight orientations, against the command line's own turning.
-Run: python scripts/checks/colours.py [--csv results/published/colours.csv]
+Run: python -m scripts.checks.colours [--csv results/published/colours.csv]
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Each of the paper's models answers Video-MME's task about made clips, with tiny 
 machine: `lmms_eval --model NAME`, then our wrapper with `sampler=native`. Prints a row per pair, with the last error
 of a run that left no results; lmms-eval ends such a run with code 0. Qwen2-VL is also run with decord as the reader.
 
-Run: python scripts/checks/compare_stock.py [MODEL ...]
+Run: python -m scripts.checks.compare_stock [MODEL ...]
 """
 
 from __future__ import annotations

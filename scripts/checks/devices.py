@@ -2,7 +2,7 @@
 
 Prints a line for each file that is not right, and how many were right, wrong, refused rightly and refused falsely.
 Where the folder has a `manifest.json` with checksums, files that differ from it are named.
-Run: python scripts/checks/devices.py FOLDER.. [--seconds 60] [--csv results/published/devices.csv]
+Run: python -m scripts.checks.devices FOLDER.. [--seconds 60] [--csv results/published/devices.csv]
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Each file is read in a process of its own, with limits of memory and time. Print
 right or refused, and tables by codec and by kind of damage. A file that is refused though a plain decode gives every
 frame as it should be is "refused falsely".
 A file with a wrong frame in which a plain decode finds nothing either is "wrong without a sign": only a checksum tells.
-Run: python scripts/checks/faults.py [--each 2] [--month 2026-11] [--first 0] [--only TEXT,TEXT]
+Run: python -m scripts.checks.faults [--each 2] [--month 2026-11] [--first 0] [--only TEXT,TEXT]
     [--further] [--csv results/published/faults.csv]
 """
 

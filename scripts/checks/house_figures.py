@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Print the size of the package and the share of its names that say nothing.
 
-    python scripts/checks/house_figures.py [--json] [FOLDER ...]
+    python -m scripts.checks.house_figures [--json] [FOLDER ...]
 
 For each folder: files, lines, lines of code (without docstrings, comments, blanks and imports), of docstrings and of
 imports, functions, classes, and the share of bindings whose name is a pronoun, an adverb or a bare participle; private

@@ -3,7 +3,7 @@
 Ten roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
 store, answering through a service on this machine, the same through lmms-eval, and selecting on a Ray cluster; then
 selecting in each engine and answering, in processes that SIGSEGV ends as a crashing decoder does.
-Run: python scripts/checks/kill_test.py [--kills 10] [--roads select store] [--seed 0]
+Run: python -m scripts.checks.kill_test [--kills 10] [--roads select store] [--seed 0]
 """
 
 from __future__ import annotations

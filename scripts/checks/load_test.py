@@ -1,7 +1,7 @@
 """How do time and memory grow with the number of questions? plan, run, a second run and report, no video, no model.
 
 Prints one line per size and command, then how each grows: seconds = a + b * questions by least squares, and the
-exponent of the growth (1: linear). Run: python scripts/checks/load_test.py [--sizes 12500 25000 50000 100000]
+exponent of the growth (1: linear). Run: python -m scripts.checks.load_test [--sizes 12500 25000 50000 100000]
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Random weights of the true shape; frames of 720p and 1080p.
   feeding    values that differ when frames come in parts of several videos, or shrunk in the thread that decodes them
   relevance  largest difference from transformers' own forward in fp32, on this device and on the processor
 
-Run: python scripts/checks/parity_blip.py [--tiny] [--frames 8]
+Run: python -m scripts.checks.parity_blip [--tiny] [--frames 8]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How far is the LLaVA-Video port from the recorded original, and how far is each deliberate mistake?
 
-Run: python scripts/checks/parity_llava_video.py [tests/recorded/llava_video] [--attention eager]
+Run: python -m scripts.checks.parity_llava_video [tests/recorded/llava_video] [--attention eager]
 """
 
 from __future__ import annotations

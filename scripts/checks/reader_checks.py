@@ -3,7 +3,7 @@
 A check prevents harm where a damaged file, read without any own check, gives frames that differ from the whole file's,
 or another number of them, though FFmpeg gives no sign, and where that check refuses them; `alone` counts files that no
 other check refuses. It refuses falsely where a valid file, which FFmpeg decodes without a sign, is refused with it.
-Run: python scripts/checks/reader_checks.py [--each 5] [--first 0] [--only TEXT] [--valid FOLDER..] [--csv FILE]
+Run: python -m scripts.checks.reader_checks [--each 5] [--first 0] [--only TEXT] [--valid FOLDER..] [--csv FILE]
 """
 
 from __future__ import annotations

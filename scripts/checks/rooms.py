@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Show that the lower rooms stand alone: tests and commands on a copy of the tree without the upper ones.
 
-    python scripts/checks/rooms.py bench        # without lab and external: tests of core, keyframes and bench
-    python scripts/checks/rooms.py keyframes    # without bench too: select and ask on a made clip
+    python -m scripts.checks.rooms bench        # without lab and external: tests of core, keyframes and bench
+    python -m scripts.checks.rooms keyframes    # without bench too: select and ask on a made clip
 
 The copy has the files that git tracks. Arguments after the room go to pytest.
 """

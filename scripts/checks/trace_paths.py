@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Count the files and functions of the package that a call crosses, from question to row.
 
-    python scripts/checks/trace_paths.py [--list] [uniform] [focus] [import] [answer]
+    python -m scripts.checks.trace_paths [--list] [uniform] [focus] [import] [answer]
 
 Traced with `sys.setprofile`, threads included, each path in a process of its own: a selection with `uniform` and with
 `focus` on a small made clip (made once before, so that imports and caches do not count), the import of a log of two

@@ -15,7 +15,7 @@ are tiny, and all parts run in this process, so that libraries load once.
 The section between the two marks of `--page` is replaced, or added where there are none; `--machine` gets the rates
 in the form of `focus-eval plan --machine`. Name a page of your own: tests derive the figures of docs/performance.md.
 
-Run: python scripts/node/measure.py [--page node.md] [--machine node.yaml] [--annotations F --rates F]
+Run: python -m scripts.node.measure [--page node.md] [--machine node.yaml] [--annotations F --rates F]
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def main() -> None:
     machine_text = f"{device_name(best_device())}, {os.cpu_count()} cores"
     meaning = "Tiny networks: these figures say that the script runs, and nothing of an encoder." if args.tiny else ""
     section = [
-        f"## Measured on a node\n\n{date.today()}, {machine_text}: `python scripts/node/measure.py`. {meaning}".rstrip()
+        f"## Measured on a node\n\n{date.today()}, {machine_text}: `python -m scripts.node.measure`. {meaning}".rstrip()
     ]
     printed: dict[str, str] = {}
     for part in parts_of(args):

@@ -1,6 +1,6 @@
 """Draw one run of `focus` over a simulated video, step by step: the picture of docs/concepts.md.
 
-python scripts/pages/bandit_picture.py [--out docs/images/bandit_run.png] [--number 18]
+python -m scripts.pages.bandit_picture [--out docs/images/bandit_run.png] [--number 18]
 """
 
 from __future__ import annotations

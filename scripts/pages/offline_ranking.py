@@ -4,7 +4,7 @@ Prints the matrix of relevance over the photographs that scikit-image and scikit
 curve over random 16:9 views of them, and the logistic fit from cosine to "this view shows it": the two constants of
 `focus_eval.keyframes.encoders.offline`.
 
-    python scripts/pages/offline_ranking.py
+    python -m scripts.pages.offline_ranking
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measure how often `offline` flags a query that it knows, and how often it misses one that it does not.
 
-python scripts/pages/offline_vocabulary.py [--csv FILE]
+python -m scripts.pages.offline_vocabulary [--csv FILE]
 """
 
 from __future__ import annotations

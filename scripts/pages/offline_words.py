@@ -3,7 +3,7 @@
 A picture is one of ImageNet's classes, recognised with certainty. A query is right if the relevance of its picture is
 at least one half and at most one in a hundred of the pictures that do not show the thing are above it.
 
-    python scripts/pages/offline_words.py [--csv FILE]
+    python -m scripts.pages.offline_words [--csv FILE]
 """
 
 from __future__ import annotations

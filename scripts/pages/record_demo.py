@@ -1,6 +1,6 @@
 """Writes what a run of the demo measured to results/published/demo_*.csv and docs/images/demo_*.png.
 
-    focus-eval demo && python scripts/pages/record_demo.py results/runs/demo
+    focus-eval demo && python -m scripts.pages.record_demo results/runs/demo
 
 Every figure of README.md and docs/demo.md on the demo comes from these files (`tests/figures/worlds.py`).
 """

@@ -1,6 +1,6 @@
 """Writes docs/commands.md, the overview of the command line, from the help texts of the commands.
 
-python scripts/pages/write_commands.py
+python -m scripts.pages.write_commands
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ alternating, in one run:
 
 `times less` divides wall clocks, and processor seconds, which other work on the machine disturbs less; both include
 opening. `than released` divides what `focus_released` costs one by one (the public pipeline) by what ours costs for
-this sampler. Run: python scripts/speed/decode.py [--quick] [--folder FOLDER]
+this sampler. Run: python -m scripts.speed.decode [--quick] [--folder FOLDER]
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ All in one run on one device:
   resize     Pillow on the CPU against the same integers on the device: frames a second, values that differ
   questions  seconds per frame and question for 1 to 8 questions at once on kept image states, against one by one
 
-Run: python scripts/speed/encoders.py [--tiny] [--device auto] [--compile]
+Run: python -m scripts.speed.encoders [--tiny] [--device auto] [--compile]
 """
 
 from __future__ import annotations

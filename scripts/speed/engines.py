@@ -3,7 +3,7 @@
 Four videos of the demo, its samplers at K = 8; the encoder's features are kept from a first run that is not measured.
 Where frames are encoded on the same cores too, this takes most of the time with either.
 
-Run: python scripts/speed/engines.py [--rounds 2]
+Run: python -m scripts.speed.engines [--rounds 2]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How do the commands that read a run grow with its questions? Made rows of four samplers and one model, by size.
 
-    python scripts/speed/growth.py --csv results/measured/growth.csv --machine 'CPU, 2 cores' --code COMMIT
+    python -m scripts.speed.growth --csv results/measured/growth.csv --machine 'CPU, 2 cores' --code COMMIT
 
 An own benchmark with recorded relevance, ten questions a video. A run chooses the frames of the first 200 questions;
 the other rows repeat these under their own questions, and every row has a made answer. Each command runs in a process

@@ -9,7 +9,7 @@ use the same weights in turn, in one run, on one device:
 
 Without a GPU, or with --tiny, a tiny architecture shows that the script runs; its figures mean nothing else.
 
-Run: python scripts/speed/llava_video.py [--tiny] [--frames 64] [--attention sdpa] [--repeats 5] [--new-tokens 32]
+Run: python -m scripts.speed.llava_video [--tiny] [--frames 64] [--attention sdpa] [--repeats 5] [--new-tokens 32]
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Reads 60 frames at random places of a clip with a sync frame every 5 seconds, H.264 at 30 fps, with each reader that
 works here. A line of the table is printed as soon as it is known.
 
-Run: python scripts/speed/readers.py [--seconds 600] [--sizes 360p 720p 1080p]
+Run: python -m scripts.speed.readers [--seconds 600] [--sizes 360p 720p 1080p]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How long does each sampler's algorithm take? Relevance comes from an array: no video, no encoder.
 
 One line per sampler: milliseconds (least and median of the runs), pulls, and the median in units of `focus`.
-    python scripts/speed/samplers.py [--minutes 60] [--fps 30] [-k 64] [--runs 15]
+    python -m scripts.speed.samplers [--minutes 60] [--fps 30] [-k 64] [--runs 15]
 """
 
 from __future__ import annotations

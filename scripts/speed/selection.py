@@ -11,7 +11,7 @@ Hours are wall-clock of the sample over its pulls, times the pulls of all questi
 the same by seconds of video. Model loading is left out. `busy` is the share of the wall-clock in which the device was
 encoding; decode, resize and select are seconds of all threads together.
 
-Run: python scripts/speed/selection.py --annotations lvb_val.json --rates lvb_val_fps.csv
+Run: python -m scripts.speed.selection --annotations lvb_val.json --rates lvb_val_fps.csv
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Makes clips and prints processor seconds: of verifying an hour of H.264 by size, and of reading every frame of VP8 and
 VP9, which are decoded twice until they are verified. The clips are kept in FOLDER and made once.
-Run: python scripts/speed/verify.py FOLDER [--seconds 120] [--repeats 2] [--make-only]
+Run: python -m scripts.speed.verify FOLDER [--seconds 120] [--repeats 2] [--make-only]
 """
 
 from __future__ import annotations
