@@ -40,8 +40,8 @@ def roles_of_words() -> dict[str, str]:
 
 
 _BY_CAUTION = (
-    "link", "that", "self", "pick", "and", "because", "so", "but", "choose", "correct", "answer", "wait", "or", "maybe",
-    "if", "asks", "not_so", "not",
+    "link", "that", "self", "pick", "and", "because", "so", "but", "choose", "correct", "answer", "report", "wait",
+    "or", "maybe", "if", "asks", "not_so", "not",
 )  # fmt: skip
 
 

@@ -17,11 +17,11 @@ from focus_eval.bench.benchmarks.question import letters
 from focus_eval.bench.lmms.answer_words import roles_of_words, words_after
 
 # Signs of the roles of words; further ones: X a letter, M several letters or one that is no option's, T the text of the
-# letter before it, w another word, "," a pause, ":" a colon.
+# letter before it, w another word, "," a pause, ":" a colon, ! a cross or an empty box.
 _SIGNS = {
     "answer": "n", "correct": "r", "choose": "c", "pick": "k", "self": "i", "link": "l", "not": "d", "not_so": "D",
     "if": "f", "maybe": "u", "or": "o", "and": "a", "because": "b", "so": "s", "but": "t", "asks": "?", "wait": "z",
-    "that": "h",
+    "that": "h", "report": "v",
 }  # fmt: skip
 _UNREADABLE = "?"
 # Part of how Persian words are written.
@@ -35,7 +35,11 @@ _LATEX_TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|mathit)\s*\{([^
 _NAME = re.compile(r"(?<![\w\\])[A-Ha-h](?!\w)|^\s*[^\W\d_]\s*$")
 # Tokens that end a turn, which some services leave in the text.
 _END_OF_TURN = re.compile(r"(?:\s*(?:<\|[^|<>]+\|>|</s>|<eos>))+\s*$")
-_EMPHASIS = re.compile(r"[*`]+|^#+\s*", re.MULTILINE)
+_EMPHASIS = re.compile(r"~~.*?~~|<(s|del)>.*?</\1>|\[[xXvV✓✔]\]|[*`]+|^#+\s*", re.MULTILINE)
+_EMPTY_BOX = re.compile(r"\[ ?\]")
+_CROSSES = frozenset("☐☒✗✘✖❌❎🚫")
+# "e.g. B", "z. B. ein Auto"
+_FOR_EXAMPLE = re.compile(r"\b(?:e\. ?g|z\. ?b|p\. ?ex|p\. ?ej)\.", re.IGNORECASE)
 
 # Scripts without blanks between words, or with endings that stand apart in the word lists (Korean).
 _UNSPACED = (
@@ -124,7 +128,8 @@ def without_marks(text: str) -> str:
 
 def _read_plain(text: str, options: tuple[str, ...]) -> str | None:
     """The letter of the one option that a text without marks names, or None."""
-    plain = _EMPHASIS.sub("", text).strip().strip("\"'$").strip()
+    plain = _EMPTY_BOX.sub("☐", _EMPHASIS.sub("", text))
+    plain = _FOR_EXAMPLE.sub("such as", plain).strip().strip("\"'$").strip()
     tokens = _SignedReply(plain, options)
     named = _named_letters(tokens.sentences)
     if named:
@@ -206,12 +211,18 @@ class _SignedReply:
             self._sentence.add("w" if mark == "=" and signs[-1:] in ("X", "w") else ":")
         elif mark in ",;、،-–—~" or (mark in _OPENERS and signs[-1:] in ("X", "T")):
             self._sentence.add(",")
+        elif mark in _CROSSES:
+            self._sentence.add("!")
         elif mark in "°%€£":
             self._sentence.add("w")
 
     def _end_sentence(self) -> None:
-        if self._sentence.signs:
-            self.sentences.append(self._sentence)
+        sentence = self._sentence
+        # What a sentence crosses out stands before or behind the cross: its letters say nothing.
+        if sentence.signs and "!" not in sentence.signs:
+            # What the writer says or thinks is a choice, what others say is none.
+            sentence.signs = re.sub("(?<=i)([^v,:st]*)v", r"\1k", sentence.signs)
+            self.sentences.append(sentence)
         self._sentence = _SignedSentence()
 
     def _add_unspaced(self, run: str) -> None:
@@ -230,13 +241,13 @@ class _SignedReply:
     def _add_word(self, match: re.Match[str]) -> int:
         """Add a word, a phrase or a letter; return where it ends."""
         word, start = match["word"], match.start()
-        if elision := _ELISION.match(word):
+        letter = word if len(word) == 1 else (word[0] if _ENDING.fullmatch(word[1:]) else "")
+        if not letter and (elision := _ELISION.match(word)):
             self._sentence.add(_SIGNS.get(roles_of_words().get(elision[0].replace("’", "'").casefold(), ""), "w"))
             return start + len(elision[0])
-        letter = word if len(word) == 1 else (word[0] if _ENDING.fullmatch(word[1:]) else "")
-        if letter and self._is_letter(letter, start, match.end()):
-            return self._add_letter(letter.upper(), start, match.end())
         sign, end = self._phrase(start, match.end())
+        if letter and end <= match.end() and self._is_letter(letter, start, match.end()):
+            return self._add_letter(letter.upper(), start, match.end())
         self._sentence.add(sign)
         return end
 
@@ -244,7 +255,7 @@ class _SignedReply:
         """The sign of the longest known phrase that begins at `start`, "w" if none, and where it ends."""
         roles, words, ends = roles_of_words(), [], []
         for match in _WORD_OF_PHRASE.finditer(self._text, start):
-            words.append(match[1].replace("’", "'").casefold())
+            words.append(match[1].replace("’", "'").casefold().replace("i\u0307", "i"))
             ends.append(match.end())
             if len(words) == _PHRASE_WORDS or not self._text[match.end() : match.end() + 1].isspace():
                 break
@@ -259,7 +270,7 @@ class _SignedReply:
             return False
         before, after = self._text[max(0, start - 40) : start], self._text[end : end + 40]
         if re.match(rf"[-‐–+#]{_LETTER_OF_WORD}|[+#](?!\s*[\w(])|\.[^\W\d_](?!\w)", after) or re.search(
-            rf"{_LETTER_OF_WORD}[.]$|\w[‐-]$|°$", before.removesuffix("option-")
+            rf"{_LETTER_OF_WORD}[.]$|\w[‐-]$|\b\w–$|°$|\b(?:[DM]r|Mrs|Ms|Prof)\. $", before.removesuffix("option-")
         ):
             return False  # "B-side", "C++", "D.C.", "plan-B"
         is_enclosed = before[-1:] in _OPENERS and after[:1] in _CLOSERS
@@ -321,37 +332,59 @@ _ABBREVIATIONS = tuple(f"{word}." for word in ("ans", "opt", "antw", "resp", "r�
 
 
 def _places_of_list(text: str, option_letters: Sequence[str]) -> frozenset[int]:
-    """Where letters begin lines of a list of options, which chooses none of them; empty if it is no list."""
-    capitals = "".join(option_letters)
-    lines = list(re.finditer(rf"^\s*(?:[^\W\d_]+ )?[(\[]?([{capitals}])(?:[)\]][.:]?|[.:])\s", text, re.MULTILINE))
+    """Where letters begin lines of a list of options, ranks or scores, which chooses none; empty if it is no list."""
+    letter = rf"(?<!\w)(?P<letter>[{''.join(option_letters)}])"
+    lines = rf"(?m)^\s*(?:[^\W\d_]+ )?[(\[]?{letter}(?:[)\]][.:]?|[.:])\s"
+    scores = rf"{letter}[\"'’)\]]*\s*[:=,|(–-]?\s*\d+(?:[.,/]\d+)*\s*%?\)?\s*(?:[,;|}}\n]|$)"
+    for pattern in (lines, scores, rf"\d[.)]\s*{letter}(?!\w)"):
+        matches = list(re.finditer(pattern, text))
+        if len({match["letter"] for match in matches}) >= 2:
+            return frozenset(match.start("letter") for match in matches)
     # Or one line that goes through the options from the first.
-    inline = re.findall(rf"(?<!\w)([{capitals}])[).:]\)? ", text)
-    if len({match[1] for match in lines}) >= 2:
-        return frozenset(match.start(1) for match in lines)
-    if len(inline) >= 2 and inline[:2] == list(option_letters[:2]):
-        return frozenset(match.start(1) for match in re.finditer(rf"(?<!\w)([{capitals}])[).:]\)? ", text))
-    return frozenset()
+    inline = list(re.finditer(rf"{letter}[).:]\)? ", text))
+    is_list = len(inline) >= 2 and [match["letter"] for match in inline[:2]] == list(option_letters[:2])
+    return frozenset(match.start("letter") for match in inline) if is_list else frozenset()
 
 
 # "B is not", "Bではない": the letter is out; so is the one behind "not". What stays is what the sentence names.
-_DENIED_BEHIND = re.compile(r"[XM]T?[lnT]*D[l]*(?:,?t|,)?")
-_DENIED_AHEAD = re.compile(r"d[lncrT]*[XM]T?(?:,?t)?(?![lT]*d)|[XM][lT]*d(?![lncrT]*[XM])[lr]*")
-_DENIED_AFTER_PAUSE = re.compile(r"[XM]T?,+[lt]*[dDu](?![lncrT]*[XM])")
+_DENIED_BEHIND = re.compile(r"[XM]T?:?[lnT]*D[l]*(?:,?t|,)?")
+_DENIED_AHEAD = re.compile(
+    r"(?:d[lncrT]*|[dD][lncrT]*:(?:XT?[,oa]+)*)[XM]T?(?:,?t)?(?![lT]*d)|[XM]T?:?[lT]*d(?![lncrT]*:?[XM])[lr]*"
+)
+_DENIED_AFTER_PAUSE = re.compile(r"[XM]T?,+(?:[lt]*|t[^XM]*)[dDu](?![lncrT]*:?[XM])")
+# "B if it is blue", "B, provided that ...".
+_DENIED_BY_CONDITION = re.compile(r"[XM]T?(?:,?f|,o(?![lncrT]*[XM]))")
+# "A, C and D are wrong"
+_DENIED_LIST = re.compile(r"(?:[XM]T?,)*[XM]T?,?[ao][lnT]*[XM]T?[lnT]*[dD](?![lncrT]*:?[XM])[lr]*")
+_DENIALS = (_DENIED_LIST, _DENIED_AFTER_PAUSE, _DENIED_BY_CONDITION, _DENIED_BEHIND, _DENIED_AHEAD)
 # "A or B", "A, B and D", "A/B", "(A)(B)", "A: B": two options are no answer.
 _SEVERAL = re.compile(r"X(?:(?:T?,?[oa][lncT]*|T?,(?=X(?:T?,|T?[oa]|$))|:|T?(?=X))X)+T?")
 _ENDED = re.compile(r"$|T|[,:abst](?!X)")
+_NO, _OPENING_LETTER = re.compile("^[dD]l*,"), re.compile("^[lsz,]*[XM]")
+# "But that is not shown.", "Sorry, I meant the dog." right behind an answer.
+_TAKES_BACK = re.compile("t[^XM]*[dDuz]|z")
 
 
 def _named_letters(sentences: Sequence[_SignedSentence]) -> set[str]:
     """The letters that the sentences name as the answer; `_UNREADABLE` stands for what takes an answer back."""
     named: set[str] = set()
+    now_named: set[str] = set()
     last = len(sentences) - 1
     for at, sentence in enumerate(sentences):
-        decided = sentence.without(_DENIED_AFTER_PAUSE).without(_DENIED_BEHIND).without(_DENIED_AHEAD)
+        question = sentences[at - 1] if at and sentences[at - 1].is_question else None
+        # "B? No, C."
+        decided = sentence.without(_NO) if question else sentence
+        for pattern in _DENIALS:
+            decided = decided.without(pattern)
         decided = decided.without(_SEVERAL, "M")
-        is_short = "w" not in sentence.signs and len(sentence.signs) > 1
-        now_named = set(_named_in(decided, is_first=at == 0, is_last=at == last))
-        if named and is_short and not now_named:
+        if question and re.search("[dDu]", question.signs):
+            # "Which is wrong? B" chooses nothing, but "The answer is B" does.
+            decided = decided.without(_OPENING_LETTER)
+        is_short = "w" not in sentence.signs and (len(sentence.signs) > 1 or sentence.signs in ("d", "D"))
+        was_named_before, now_named = bool(now_named), set(_named_in(decided, is_first=at == 0, is_last=at == last))
+        if was_named_before and not now_named and _TAKES_BACK.match(sentence.signs):
+            now_named = {_UNREADABLE}
+        elif named and is_short and not now_named:
             # A sentence of known words takes an answer back that it doubts or denies, or by another letter.
             left, denied = {value for value in decided.values if value}, {value for value in sentence.values if value}
             is_denial = bool(denied & named) or (not denied and bool(re.search("[dDuz]", sentence.signs)))
@@ -375,26 +408,35 @@ def _named_in(sentence: _SignedSentence, *, is_first: bool, is_last: bool) -> It
         # "Ich denke nicht, dass B ...": what is said behind "that" is as doubtful as the saying.
         said = before.rstrip(",") if run.startswith("h") else before
         is_doubted = _DOUBTED.search(_END_OF_CLAUSE.split(said)[-1]) or _CONDITION.search(said)
+        is_doubted = is_doubted or _REPORTED.search(signs[:at])
         if is_doubted or not (right.startswith("T") or _ENDED.match(after)):
             continue
         is_whole = not before.strip("lsz,")
         # "B, the ..." and "(B) text"; but "(A) is on the left, (B) on the right" chooses neither.
         is_first_word = is_first and at == 0 and right in ("", "T") and after[:1] in ("", *",:bT")
-        is_first_word = is_first_word and (not right or "X" not in after.partition("b")[0])
-        is_alone = is_whole and (is_first or is_last) and _END_OR_REASON.fullmatch(after)
+        is_first_word = is_first_word and not re.search("X" if right else _OTHER_CLAUSE, after.partition("b")[0])
+        is_alone = is_whole and (is_first or is_last or signs in ("X", "M")) and _END_OR_REASON.fullmatch(after)
         if is_first_word or is_alone or _is_announced(before, run, right, is_whole=is_whole):
             yield sentence.values[at]
 
 
 # What before an announcement, in its clause, denies or doubts it; a condition does so from an earlier clause.
-_DOUBTED, _CONDITION, _END_OF_CLAUSE = re.compile("[dufo]|D$"), re.compile("(?:^|[,st])f"), re.compile(",(?!h)|[:bst]")
-_END_OR_REASON = re.compile(r"[,:T]*(?:b.*)?")
+_DOUBTED, _CONDITION = re.compile("[dufo]|D$"), re.compile("(?:^|[,:st])f|f[,:]")
+# What others say is theirs up to a conclusion or contrast.
+_REPORTED = re.compile("v[^st]*$")
+_END_OF_CLAUSE = re.compile(",(?!h)|[:bst]")
+_END_OR_REASON = re.compile(r"[,:T]*(?:r,*)?(?:b.*)?")
+# "B: yes, C: no", "B, then C"
+_OTHER_CLAUSE = re.compile("[,:][sl]*[XM](?:[,:T]|$)")
 # Words around a letter that may be part of its announcement.
 _SIGNS_BEFORE, _RUN_BEHIND = "nrckilsth:", re.compile("T?[nrcl]*")
 
 
 def _is_announced(before: str, run: str, right: str, *, is_whole: bool) -> bool:
     """True if the words around a letter announce it."""
+    if run == "n" and before.endswith("w"):
+        # "consider option B"
+        return bool(re.search("[rc]", right))
     if re.search("[nc]", run) or re.search("il*k", run):
         return True
     if is_whole and re.search("[rk]", run):

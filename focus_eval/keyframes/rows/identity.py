@@ -36,7 +36,7 @@ ARGUMENTS_WITHOUT_EFFECT = (
 
 
 # Increased whenever the same answer may become another row.
-ANSWER_VERSION = 3
+ANSWER_VERSION = 4
 
 
 # Placeholder that an import writes for a video or question that the log does not name.
