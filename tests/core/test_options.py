@@ -81,6 +81,7 @@ def test_the_version_is_the_packages():
     assert called("--version").stdout == f"focus-eval {version('focus-eval')}\n"
 
 
+@pytest.mark.upper_rooms
 def test_brackets_of_a_help_text_are_printed():
     assert "[[start, stop], ..]" in " ".join(called("recall", "--help").stdout.split())
 

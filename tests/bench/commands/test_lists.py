@@ -55,6 +55,7 @@ DESCRIPTIONS = {
 }
 
 
+@pytest.mark.upper_rooms
 @pytest.mark.parametrize("kind", DESCRIPTIONS)
 def test_each_kind_is_listed_for_people_and_for_programs(kind, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
@@ -66,6 +67,7 @@ def test_each_kind_is_listed_for_people_and_for_programs(kind, monkeypatch):
     assert description in entries[name.partition(" ")[0]]
 
 
+@pytest.mark.upper_rooms
 def test_without_a_kind_every_name_is_listed(monkeypatch):
     monkeypatch.setenv("COLUMNS", "4000")
     lines = listed().splitlines()
@@ -82,6 +84,7 @@ def test_a_wrong_kind_or_an_option_of_another_kind_is_refused():
             CliRunner().invoke(app, ["list", kind, *option], catch_exceptions=False)
 
 
+@pytest.mark.upper_rooms
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands(shell):
     words = {"COMP_WORDS": "focus-eval comp", "COMP_CWORD": "1", "_TYPER_COMPLETE_ARGS": "focus-eval comp"}

@@ -164,6 +164,7 @@ def test_a_limit_of_nothing_is_refused():
         AdapterOptions(sampler="uniform", decode_gigabytes=0)
 
 
+@pytest.mark.upper_rooms
 def test_a_damaged_stretch_fails_only_the_questions_that_show_it(qwen, evaluate, home, tools, tmp_path):
     videos = home.videos["longvideobench"]
     options = {"x264-params": "bframes=0:scenecut=0:keyint=30"}

@@ -78,6 +78,7 @@ def test_llava_onevision_native_and_uniform_are_the_stock_wrappers_frames(
     assert {row["frames_fed"] for row in rows.values()} == {5}
 
 
+@pytest.mark.upper_rooms
 def test_qwen2_vls_native_indices_through_the_seam_give_the_same_tensors_and_answers(
     tiny_qwen, home, evaluate, tools, tmp_path, monkeypatch
 ):

@@ -9,6 +9,9 @@ import pytest
 from focus_eval.core import offers
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 
+# `external` reads the files.
+pytestmark = pytest.mark.upper_rooms
+
 
 @pytest.fixture
 def llava(tiny_llava, tmp_path):
