@@ -22,6 +22,7 @@ import yaml
 
 from focus_eval.bench.benchmarks.question import BUCKETS, Benchmark
 from focus_eval.bench.benchmarks.registry import benchmark_of_task, make_benchmark
+from focus_eval.bench.benchmarks.subtitles import SubtitleFacts
 from focus_eval.bench.lmms.parsing import (
     REASONING_TAGS,
     ParsedAnswer,
@@ -325,21 +326,30 @@ def prompts_of_request(look: Any, model: str, stock_name: str) -> str:
     return prompts_for(vars(config), model, stock_name) if config is not None else DEFAULT
 
 
+def subtitles_of_task(task: str, arguments: Mapping[str, Any]) -> SubtitleFacts | None:
+    """Return how a task of lmms-eval writes subtitles of its own even frames into its prompts; None if it writes none.
+
+    Args:
+        arguments: of the task for one model, see `task_arguments`.
+    """
+    try:
+        facts = benchmark_of_task(task).facts.subtitles
+    except UnknownName:
+        return None
+    if facts is None or task in facts.tasks or arguments.get("insert_interleave_subtitles"):
+        return facts
+    return None
+
+
 def leave_subtitles_out(task: Any) -> None:
     """Let a task of lmms-eval write prompts without subtitles, if it is one that writes those of its own even frames.
 
     The function that writes them stays as the attribute `with_subtitles` of the one that takes its place. Frames that
     the task itself would decode are replaced by the path of the video.
     """
-    try:
-        facts = benchmark_of_task(task.config.task).facts.subtitles
-    except UnknownName:
-        return
-    kwargs = task.lmms_eval_specific_kwargs or {}
+    facts = subtitles_of_task(task.config.task, task.lmms_eval_specific_kwargs or {})
     own_text = task.config.doc_to_text
     if facts is None or not callable(own_text) or hasattr(own_text, "with_subtitles"):
-        return
-    if task.config.task not in facts.tasks and not kwargs.get("insert_interleave_subtitles"):
         return
 
     def text_without(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> str:

@@ -10,8 +10,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
+from focus_eval.bench.benchmarks.subtitles import SubtitleModeOption, SubtitleOptions, subtitle_choice
 from focus_eval.bench.lmms.manifests import packages_of, stock_name
-from focus_eval.bench.lmms.tasks import DEFAULT, prompts_for, task_values
+from focus_eval.bench.lmms.tasks import DEFAULT, prompts_for, subtitles_of_task, task_values
 from focus_eval.bench.matrix.config import (
     BenchmarkConfig,
     EncoderConfig,
@@ -29,6 +30,7 @@ from focus_eval.keyframes.llms.registry import check_llm, llm_identity, llm_text
 from focus_eval.keyframes.rows.identity import answer_identity, effective_arguments, identity_hash, selection_identity
 from focus_eval.keyframes.samplers.base import FrameSampler
 from focus_eval.keyframes.samplers.registry import make_sampler, sampler_name
+from focus_eval.keyframes.subtitles.prompts import task_arguments
 from focus_eval.keyframes.video import displayed, gives_exact_pixels
 
 
@@ -203,9 +205,18 @@ class AnswerSpec:
         return prompts_for(task_values(benchmark.task, benchmark.include_path), model, stock_name(model))
 
     @cached_property
+    def subtitles(self) -> SubtitleModeOption:
+        """Which subtitles the prompts get; "" for none, "off" only where the task itself would write some."""
+        task, mode = self.benchmark.task, self.model.subtitles
+        kwargs = task_values(task, self.benchmark.include_path).get("lmms_eval_specific_kwargs") if task else None
+        if subtitles_of_task(task, task_arguments(kwargs, self.prompts)) is not None:
+            return mode or "shown"
+        return "" if mode == "off" else mode
+
+    @cached_property
     def configuration(self) -> dict[str, Any]:
         """The settings of a matrix that can change an answer, without revisions of weights or questions."""
-        model, tags = self.model, self.model.reasoning_tags
+        layout, tags = self.model.subtitle_layout, self.model.reasoning_tags
         return {
             "selection": self.selection.configuration,
             "model": self.model.model,
@@ -216,8 +227,8 @@ class AnswerSpec:
             "answer_parsing": self.answer_parsing,
             # Omit the default, so that the new option leaves earlier ids unchanged.
             **({} if tags is None else {"reasoning_tags": [list(pair) for pair in tags]}),
-            **({"subtitles": model.subtitles} if model.subtitles else {}),
-            **({"subtitle_layout": model.subtitle_layout} if model.subtitle_layout else {}),
+            **({"subtitles": self.subtitles} if self.subtitles else {}),
+            **({"subtitle_layout": layout} if layout and self.subtitles not in ("", "off") else {}),
         }
 
     @cached_property
@@ -301,7 +312,7 @@ def check_lists(matrix: MatrixConfig) -> None:
 
     Raises:
         UnknownName, InvalidInput: a sampler, an option or an encoder that does not exist, or a query that cannot be
-            filled.
+            filled, or subtitles of a benchmark that declares none.
         SamplerError: a sampler's file that cannot be used.
     """
     for sampler in matrix.samplers:
@@ -311,6 +322,10 @@ def check_lists(matrix: MatrixConfig) -> None:
             check_llm(instance)
     for query in matrix.queries:
         check_query_form(query)
+    for benchmark, model in itertools.product(matrix.benchmarks, matrix.models):
+        facts = benchmark.make().facts.subtitles if model.subtitles in ("shown", "all") else None
+        options = SubtitleOptions(mode=model.subtitles)
+        subtitle_choice(facts, options, is_written_by_task=False, location=f"benchmark {benchmark.name}")
     if "/" in matrix.name or matrix.name in ("", ".", ".."):
         raise InvalidInput(f"name: {matrix.name!r} cannot be the name of the run's folder")
 

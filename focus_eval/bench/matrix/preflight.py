@@ -302,6 +302,7 @@ def argument_problems(model: ModelConfig, frames: int) -> Iterator[Missing]:
         # Stock wrappers have no such check.
         if hasattr(wrapper, "check_arguments"):
             wrapper.check_arguments(arguments, frames=frames)
+            wrapper.subtitle_options(model.subtitles, model.subtitle_layout)
     except MissingWeights as error:
         yield Missing(f"weights of model {model.name}", str(error))
     except FocusEvalError as error:

@@ -15,7 +15,7 @@ import yaml
 from focus_eval.bench.benchmarks.question import Benchmark
 from focus_eval.bench.benchmarks.registry import VideoRate, questions_of, read_annotations, read_documents, read_rates
 from focus_eval.bench.lmms.patches import import_evaluate_late
-from focus_eval.bench.lmms.tasks import DEFAULT, task_values
+from focus_eval.bench.lmms.tasks import DEFAULT, leave_subtitles_out, task_values
 from focus_eval.bench.matrix.config import BenchmarkConfig, MatrixConfig, load_yaml
 from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError, unknown_name
 from focus_eval.core.resources import resource_path
@@ -527,6 +527,8 @@ def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Any:
             "dataset_kwargs": {"data_files": {split: files}},
         }
         # lmms-eval's get_task_dict forgets `kind` where the documents are named, and builds simple requests for all.
-        return manager.load_task_or_group([settings], kind)[name]
+        task = manager.load_task_or_group([settings], kind)[name]
     except (KeyError, ValueError, FileNotFoundError) as error:
         raise RunError(f"lmms-eval cannot load task {name!r}: {error}") from error
+    leave_subtitles_out(task)
+    return task

@@ -564,6 +564,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         *(ERRORS_NOTE for count in counts if count.errors),
         *([_unparsed_note(run)] if any(count.unparsed for count in counts) else []),
         *(FALLBACKS_NOTE for count in counts if count.fallbacks),
+        *measures.subtitle_notes(run),
         *measures.prompt_notes(run.answer_frame),
         *notes_by_subject["recall"],
         *run.mixed_versions,

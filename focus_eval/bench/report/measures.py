@@ -261,6 +261,25 @@ def counts_of(run: Run, part: pd.DataFrame) -> Counts:
     )
 
 
+# Of `subtitles` in a cell's identity.
+_SUBTITLE_TEXTS = {
+    "off": "without the subtitles that the task itself would write",
+    "shown": "with subtitles of the shown frames",
+    "all": "with all subtitles of the video",
+}
+
+
+def subtitle_notes(run: Run) -> list[str]:
+    """Return a sentence for each model and benchmark whose prompts are with subtitles, or are without the task's."""
+    notes = []
+    for benchmark, _, _, cell, model in run.cells:
+        subtitles = str(run.made_with.get(cell, {}).get("subtitles", ""))
+        # In rows of the plugin the model's name ends in them.
+        if subtitles and not model.endswith(f", subtitles {subtitles}"):
+            notes.append(f"{model} on {benchmark}: prompts {_SUBTITLE_TEXTS[subtitles.partition(', ')[0]]}.")
+    return list(dict.fromkeys(notes))
+
+
 def prompt_notes(answers: pd.DataFrame) -> list[str]:
     """Return a sentence for each model on its answers to prompts made for other frames, or without subtitles."""
     notes = []

@@ -134,7 +134,9 @@ class _MethodsWriter:
     def _model(self, model: str, identity: Mapping[str, Any]) -> str:
         """A phrase for a model: name, citation and weights. Its own `frames` is not the K that it was shown."""
         weights = f" ({identity['weights']})" if identity.get("weights") else ""
-        return f"{model}{self._cite(str(identity.get('model', model)))}{weights}"
+        subtitles = f", subtitles {identity['subtitles']}" if identity.get("subtitles") else ""
+        name = model.removesuffix(subtitles)
+        return f"{name}{self._cite(str(identity.get('model', name)))}{weights}{subtitles}"
 
     def _cells(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Model and identity of each cell."""
