@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from focus_eval.bench.report.recall import recall
@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from focus_eval.core import errors
     from focus_eval.core.options import option
     from focus_eval.core.types import Selection, VideoInfo
-    from focus_eval.keyframes.api import select_keyframes
+    from focus_eval.keyframes.encoders.base import Encoder
     from focus_eval.keyframes.encoders.registry import make_encoder
     from focus_eval.keyframes.samplers.base import AskingSampler, Choice, FrameSampler, SelectionRequest
     from focus_eval.keyframes.samplers.ledger import Ledger
     from focus_eval.keyframes.samplers.registry import make_sampler
     from focus_eval.keyframes.samplers.scanning import ScanningSampler
+    from focus_eval.keyframes.select import KeyframeSelector, select_keyframes
+    from focus_eval.keyframes.selection import VideoSelection
     from focus_eval.keyframes.video import open_video
 
 # A library leaves logging to its caller; without a handler Python would print warnings to stderr.
@@ -30,12 +32,15 @@ __version__ = "0.2.0"
 __all__ = [
     "AskingSampler",
     "Choice",
+    "Encoder",
     "FrameSampler",
+    "KeyframeSelector",
     "Ledger",
     "ScanningSampler",
     "Selection",
     "SelectionRequest",
     "VideoInfo",
+    "VideoSelection",
     "errors",
     "load_run",
     "make_encoder",
@@ -49,23 +54,26 @@ __all__ = [
 _HOMES = {
     "AskingSampler": "keyframes.samplers.base",
     "Choice": "keyframes.samplers.base",
+    "Encoder": "keyframes.encoders.base",
     "FrameSampler": "keyframes.samplers.base",
+    "KeyframeSelector": "keyframes.select",
     "Ledger": "keyframes.samplers.ledger",
     "ScanningSampler": "keyframes.samplers.scanning",
     "Selection": "core.types",
     "SelectionRequest": "keyframes.samplers.base",
     "VideoInfo": "core.types",
+    "VideoSelection": "keyframes.selection",
     "load_run": "bench.report.run",
     "make_encoder": "keyframes.encoders.registry",
     "make_sampler": "keyframes.samplers.registry",
     "open_video": "keyframes.video",
     "option": "core.options",
     "recall": "bench.report.recall",
-    "select_keyframes": "keyframes.api",
+    "select_keyframes": "keyframes.select",
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Return a public name, imported at first use."""
     if name == "errors":
         return import_module("focus_eval.core.errors")

@@ -26,17 +26,17 @@ from focus_eval.keyframes.commands.select import (
     check_outputs,
     check_question,
     keyframe_table,
-    method_settings,
+    loaded_selector,
+    method_options,
     print_unspoken,
-    say_what_yes_needs,
     select_one,
     subtitles_adder,
     video_argument,
 )
 
 if TYPE_CHECKING:
-    from focus_eval.keyframes.api import VideoSelection
     from focus_eval.keyframes.llms.registry import Model, Reply
+    from focus_eval.keyframes.selection import VideoSelection
 
 
 _WHICH_MODEL = (
@@ -80,7 +80,6 @@ def ask(
     Options of a model follow its name: chat:model=NAME,max_side=2048; focus-eval list llms has them all. The model sees
     pictures of at most 1024 pixels, about 750 tokens each; max_side=none sends them whole.
     """
-    from focus_eval.keyframes.api import VideoSelector
     from focus_eval.keyframes.llms.registry import make_llm
 
     if llm is None:
@@ -92,12 +91,11 @@ def ask(
     add_subtitles = subtitles_adder(subtitles, subtitles_encoding)
     model = make_llm(llm)
     model.check()
-    settings = method_settings(sampler, option, encoder, encoder_option, yes=yes, is_silent=as_json)
-    settings |= {"k": k, "seed": seed, "store": store, "fps": fps}
-    with print_if_slow("loading the encoder"):
-        selector = VideoSelector(query=question if query is None else query, **settings)
-    say_what_yes_needs(selector.selector, yes=yes)
-    selection = add_subtitles(select_one(selector, video, quiet=as_json))
+    options = method_options(sampler, option, encoder, encoder_option)
+    options |= {"k": k, "seed": seed, "store": store, "fps": fps}
+    query = question if query is None else query
+    selector = loaded_selector(options, query, yes=yes, is_silent=as_json)
+    selection = add_subtitles(select_one(selector, video, query=query, quiet=as_json))
     started = time.perf_counter()
     with print_if_slow(f"asking {llm}"):
         reply = selection.ask(model, question, max_tokens=max_tokens)

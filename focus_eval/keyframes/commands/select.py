@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.table import Table as RichTable
 
-    from focus_eval.keyframes.api import VideoSelection, VideoSelector
     from focus_eval.keyframes.encoders.weights import Checkpoint
     from focus_eval.keyframes.pipeline.selector import Selector
     from focus_eval.keyframes.rows.records import SelectionRow
+    from focus_eval.keyframes.select import KeyframeSelector, SelectOptions
+    from focus_eval.keyframes.selection import VideoSelection
 
 # Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
 ALIKE_LEVELS = 4.0
@@ -118,8 +119,6 @@ def select(
     yes: YesOption = False,
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
-    from focus_eval.keyframes.api import VideoSelector
-
     if png and frames is None:
         raise InvalidInput("--png writes keyframes as PNG: name a folder for them with --frames")
     to_stdout = as_json or out == Path("-")
@@ -129,13 +128,13 @@ def select(
     _check_one_video(paths, sheet, subtitles, k=k)
     check_question(paths, query)
     add_subtitles = subtitles_adder(subtitles, subtitles_encoding)
-    settings = method_settings(sampler, option, encoder, encoder_option, yes=yes, is_silent=quiet or to_stdout)
-    settings |= {"k": k, "seed": seed, "store": store, "backend": backend, "fps": fps, "share": share}
-    with print_if_slow("loading the encoder"):
-        selector = VideoSelector(query=query, seconds=seconds, start_seconds=start, end_seconds=end, **settings)
-    say_what_yes_needs(selector.selector, yes=yes)
+    options = method_options(sampler, option, encoder, encoder_option)
+    options |= {"k": k, "seed": seed, "store": store, "backend": backend, "fps": fps, "share": share}
+    options |= {"seconds": seconds, "start_seconds": start, "end_seconds": end}
+    selector = loaded_selector(options, query, yes=yes, is_silent=quiet or to_stdout)
     outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
-    if _select_all(paths, lambda path: add_subtitles(select_one(selector, path, quiet=quiet)), outputs) < len(paths):
+    select_path = partial(select_one, selector, query=query, quiet=quiet)
+    if _select_all(paths, lambda path: add_subtitles(select_path(path)), outputs) < len(paths):
         raise typer.Exit(2)
 
 
@@ -178,19 +177,42 @@ def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelecti
     return len(selections)
 
 
-def select_one(selector: VideoSelector, video: Path, *, quiet: bool) -> VideoSelection:
-    """Return the selection of one video, with a progress bar unless `quiet`."""
-    sampler, encoder = selector.selector.sampler, selector.selector.encoder
+def method_options(
+    sampler: str | None, option: list[str], encoder: str | None, encoder_option: list[str]
+) -> SelectOptions:
+    """Return sampler and encoder as `KeyframeSelector` takes them, from the options of a command."""
+    return {
+        "sampler": sampler,
+        "sampler_options": parse_assignments(option),
+        "encoder": encoder,
+        "encoder_options": parse_assignments(encoder_option),
+    }
+
+
+def loaded_selector(options: SelectOptions, query: str | None, *, yes: bool, is_silent: bool) -> KeyframeSelector:
+    """Return the selector with its encoders loaded, and say so if that takes long."""
+    from focus_eval.keyframes.select import KeyframeSelector
+
+    selector = KeyframeSelector(**options, may_download=partial(may_download, yes=yes, is_silent=is_silent))
+    with print_if_slow("loading the encoder"):
+        loaded = selector.load(has_query=query is not None)
+    say_what_yes_needs(loaded, yes=yes)
+    return selector
+
+
+def select_one(selector: KeyframeSelector, video: Path, *, query: str | None, quiet: bool) -> VideoSelection:
+    """Return the selection of one video for `query`, with a progress bar unless `quiet`."""
+    loaded = selector.load(has_query=query is not None)
+    sampler, encoder = loaded.sampler, loaded.encoder
     title = f"{sampler.name} on {video.name}"
     waiting = f"loading encoder {encoder.name}, decoding the first frames" if encoder else title
     with naming_crash(video), pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
-        selection: VideoSelection = selector.select(video, progress=progress)
-    return selection
+        return selector.select(video, query, progress=progress)
 
 
 def _check_one_video(paths: Sequence[Path], sheet: Path | None, subtitles: Path | None, *, k: int) -> None:
     """Refuse several videos for a contact sheet or a file of subtitles, and a sheet that cannot be drawn."""
-    from focus_eval.keyframes.api import check_shown, checked_sheet
+    from focus_eval.keyframes.export import check_shown, checked_sheet
 
     if sheet is not None:
         checked_sheet(sheet)
@@ -199,25 +221,6 @@ def _check_one_video(paths: Sequence[Path], sheet: Path | None, subtitles: Path 
         raise InvalidInput(f"{sheet}: a sheet shows one video, not {len(paths)}; --frames writes all keyframes")
     if subtitles is not None and len(paths) > 1:
         raise InvalidInput(f"--subtitles {subtitles}: of one video, not of {len(paths)}; select them one by one")
-
-
-def method_settings(
-    sampler: str | None,
-    option: list[str],
-    encoder: str | None,
-    encoder_option: list[str],
-    *,
-    yes: bool,
-    is_silent: bool,
-) -> dict[str, Any]:
-    """Return the arguments of `VideoSelector` for sampler and encoder, from the options of a command."""
-    return {
-        "sampler": sampler,
-        "sampler_options": parse_assignments(option),
-        "encoder": encoder,
-        "encoder_options": parse_assignments(encoder_option),
-        "may_download": partial(may_download, yes=yes, is_silent=is_silent),
-    }
 
 
 def subtitles_adder(path: Path | None, encoding: str) -> Callable[[VideoSelection], VideoSelection]:
@@ -314,7 +317,7 @@ def say_what_yes_needs(selector: Selector, *, yes: bool) -> None:
 
 def check_question(videos: Sequence[Path], query: str | None) -> None:
     """Refuse an empty query or a single video that is not there, before an encoder is looked for."""
-    from focus_eval.keyframes.api import open_source
+    from focus_eval.keyframes.video import open_source
 
     if query is not None:
         checked_query(query)
@@ -401,10 +404,10 @@ def _print(selection: VideoSelection) -> None:
     """Print the keyframes with relevance, similar earlier ones, and cost."""
     from rich.table import Table
 
-    from focus_eval.keyframes.api import MOST_SHOWN
+    from focus_eval.keyframes.export import MAX_SHOWN
 
     row = selection.row
-    if len(selection.keyframes) > MOST_SHOWN:
+    if len(selection.keyframes) > MAX_SHOWN:
         print_folded(f"{row.sampler}: {len(selection.keyframes)} keyframes; --out FILE writes them")
         return
     alike = alike_keyframes(selection.thumbnails)

@@ -1,17 +1,4 @@
-"""The base class of encoders: frames and a query go in, relevance comes out.
-
-An encoder of one's own derives from `Encoder` and states what differs from the defaults:
-
-    class Brightness(Encoder):
-        name: ClassVar[str] = "brightness"
-        revision = "1"
-
-        def embed(self, frames):
-            return frames.mean(axis=(1, 2, 3), dtype=np.float32)[:, None]
-
-        def relevance(self, features, query):
-            return features[:, 0].astype(np.float64) / 255
-"""
+"""The base class of encoders: frames and a query go in, relevance comes out."""
 
 from __future__ import annotations
 
@@ -34,6 +21,16 @@ _NO_COUNTS: Mapping[str, Any] = MappingProxyType({})
 
 class Encoder:
     """Base class of encoders: gives relevance in [0, 1], in one of two ways.
+
+    >>> class Brightness(Encoder):
+    ...     name, revision = "brightness", "1"
+    ...     def embed(self, frames):
+    ...         return frames.mean(axis=(1, 2, 3), dtype=np.float32)[:, None]
+    ...     def relevance(self, features, query):
+    ...         return features[:, 0].astype(np.float64) / 255
+    >>> selection = select_keyframes("talk.mp4", query="bright", k=2, sampler="topk", encoder=Brightness())
+    >>> selection.n_pulls
+    8
 
     An encoder of pixels has `embed`, the image tower, which does not know the query, and `relevance`, so that the
     questions of a video share the first step. The features that `embed` returns may be anything (an array `(n, d)`,

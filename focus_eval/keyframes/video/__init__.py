@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from focus_eval.core.errors import InvalidInput, PluginError
 from focus_eval.core.options import declared_types, named_options, read_options
 from focus_eval.core.plugins import Registry, classes_in
-from focus_eval.core.types import usable_path
+from focus_eval.core.types import Pixels, usable_path
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.video.reader import VideoReader
     from focus_eval.keyframes.video.scan import KeptScans
 
+# A file, a folder of pictures, or an array of pictures.
+Video: TypeAlias = "str | Path | Pixels"
+
+_URL = re.compile(r"(?!file:/)[A-Za-z]{2,}:/")  # Path() collapses the two slashes of a URL
 _PROTOCOL = ("frame_times", "stream", "read", "close", "__enter__", "__exit__")
 
 
@@ -101,3 +108,42 @@ def displayed(backend: str) -> str:
     if name != "pyav" or "pixels" in options:
         return backend
     return f"{backend}{',' if options else ':'}pixels=display"
+
+
+def open_source(
+    video: Video, *, fps: float | None = None, backend: str = "pyav", kept: KeptScans | None = None
+) -> VideoReader:
+    """Open a video file, a folder of pictures or an array of them.
+
+    Raises:
+        VideoError: the source cannot be read.
+        InvalidInput: pictures without `fps`, a file with it, or another type.
+    """
+    from focus_eval.keyframes.video.pictures import SUFFIXES, PictureReader
+
+    if not isinstance(video, (str, Path, np.ndarray)):
+        raise InvalidInput(f"video must be a path or an array of pictures, got {type(video).__name__}")
+    source = video if isinstance(video, np.ndarray) else _local_file(video)
+    if isinstance(source, Path) and not source.is_dir():
+        if source.suffix.lower() in SUFFIXES and source.exists():
+            raise InvalidInput(
+                f"{source}: a picture, not a video; give a folder of pictures, and fps (1 for one a second)"
+            )
+        if fps is not None:
+            raise InvalidInput(f"{source}: a video file has a frame rate of its own; leave fps out")
+        return open_video(source, backend=displayed(backend), kept=kept)
+    if fps is None:
+        kind = f"{source}: a directory" if isinstance(source, Path) else "an array"
+        raise InvalidInput(f"{kind} of pictures has no frame rate: give fps, e.g. 1 for one a second")
+    return PictureReader(source, fps=fps)
+
+
+def _local_file(video: str | Path) -> Path:
+    """The path of a video; raises InvalidInput for an address on the web."""
+    if _URL.match(str(video)):
+        url = str(video).replace(":/", "://") if isinstance(video, Path) else video
+        raise InvalidInput(
+            f"{url}: videos are read from files; download it first (of a page `yt-dlp URL`, of a file `curl -O URL`) "
+            "and name the file"
+        )
+    return usable_path(video, "video")

@@ -10,7 +10,6 @@ from contextlib import redirect_stderr
 import numpy as np
 from rich.progress import Progress
 
-from focus_eval.keyframes.api import selection_of
 from focus_eval.keyframes.commands.console import (
     PERCENT,
     ProgressLines,
@@ -22,6 +21,7 @@ from focus_eval.keyframes.commands.console import (
 )
 from focus_eval.keyframes.commands.select import _print, alike_keyframes
 from focus_eval.keyframes.rows.records import SelectionRow
+from focus_eval.keyframes.selection import selection_of
 
 
 def test_a_line_says_rate_and_time_left():

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from focus_eval import select_keyframes
 from focus_eval.core.errors import FocusEvalError
-from focus_eval.keyframes.api import select_keyframes
 from focus_eval.keyframes.commands.select import _scan_line
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 from tests.support.keyframes.many_commands import run_commands

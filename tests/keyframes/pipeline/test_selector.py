@@ -15,7 +15,6 @@ from focus_eval.bench.report.cost import CostColumns
 from focus_eval.bench.rows.store import StoredRows, compact
 from focus_eval.core.errors import EncoderError, InvalidInput, UnknownName, VideoError
 from focus_eval.core.types import Question
-from focus_eval.keyframes.api import query_question, selection_of
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.cache import FeatureCache
 from focus_eval.keyframes.encoders.recorded import RecordedScorer
@@ -24,6 +23,7 @@ from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.selector import Encoding, Selector, UnreadVideo, VideoFile
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, RowWriter, SelectionRow
 from focus_eval.keyframes.samplers.base import Choice, FlatSource, FrameSampler, derived_rng
+from focus_eval.keyframes.selection import query_question, selection_of
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 

@@ -1,0 +1,307 @@
+"""`select_keyframes`: keyframes of any video for a query.
+
+    selection = select_keyframes("clip.mp4", query="a red car", k=8)
+    selection.save_sheet("sheet.png")
+
+Queries given as a list share the decoded and encoded frames of the video. `KeyframeSelector` keeps encoders and models
+loaded from one video to the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, TypedDict, overload
+
+import numpy as np
+
+from focus_eval.core.errors import InvalidInput, VideoError
+from focus_eval.core.types import Pixels
+from focus_eval.keyframes.encoders.base import Encoder
+from focus_eval.keyframes.encoders.default import better_encoder_hint
+from focus_eval.keyframes.pipeline.relevance import Progress
+from focus_eval.keyframes.pipeline.selector import QuestionRequest, Selector, choose_on_video
+from focus_eval.keyframes.pipeline.stretch import Stretch
+from focus_eval.keyframes.rows.records import SelectionRow
+from focus_eval.keyframes.samplers.base import FrameSampler
+from focus_eval.keyframes.selection import VideoSelection, query_question, selection_of
+from focus_eval.keyframes.settings import Budget, make_selector, sampler_for
+from focus_eval.keyframes.video import Video, open_source
+from focus_eval.keyframes.video.manifest import FileState, file_state
+from focus_eval.keyframes.video.pictures import PictureReader
+from focus_eval.keyframes.video.reader import VideoReader
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from focus_eval.keyframes.encoders.store import RelevanceStore
+    from focus_eval.keyframes.encoders.weights import Checkpoint
+
+Videos: TypeAlias = "list[str] | list[Path] | list[Pixels] | list[Video]"
+Queries: TypeAlias = "list[str] | tuple[str, ...]"
+
+NO_QUERY = "(no query)"
+# Queries of one video served at once, a thread each.
+QUERIES_AT_ONCE = 64
+
+log = logging.getLogger("focus_eval")
+
+
+class SelectOptions(TypedDict, total=False):
+    """Types of the options of `select_keyframes`, which are fields of `KeyframeSelector`."""
+
+    k: int
+    sampler: str | FrameSampler | None
+    sampler_options: Mapping[str, object] | None
+    encoder: str | Encoder | None
+    encoder_options: Mapping[str, object] | None
+    seed: int
+    store: RelevanceStore | str | Path | None
+    backend: str
+    share: float | None
+    seconds: float | None
+    fps: float | None
+    start_seconds: float
+    end_seconds: float | None
+
+
+@overload
+def select_keyframes(
+    video: Video, *, query: str | None = None, progress: Progress | None = None, **options: Unpack[SelectOptions]
+) -> VideoSelection: ...
+@overload
+def select_keyframes(
+    video: Video, *, query: Queries, progress: Progress | None = None, **options: Unpack[SelectOptions]
+) -> list[VideoSelection]: ...
+@overload
+def select_keyframes(
+    video: Videos, *, query: str | None = None, progress: Progress | None = None, **options: Unpack[SelectOptions]
+) -> list[VideoSelection]: ...
+@overload
+def select_keyframes(
+    video: Videos, *, query: Queries, progress: Progress | None = None, **options: Unpack[SelectOptions]
+) -> list[list[VideoSelection]]: ...
+def select_keyframes(
+    video: Video | Videos,
+    *,
+    query: str | Queries | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[SelectOptions],
+) -> VideoSelection | list[VideoSelection] | list[list[VideoSelection]]:
+    """Return the `VideoSelection` of `k` keyframes of `video` for `query`; lists give lists, by video, then by query.
+
+    >>> select_keyframes("talk.mp4", query="a slide with a chart", k=4, sampler="uniform").keyframes
+    (0, 26, 52, 79)
+
+    Args:
+        video: a file, a folder of pictures, RGB uint8 `(n, height, width, 3)`, or a list of these.
+        query: the text to look for, or a list; the queries of one video share its decoded and encoded frames. None for
+            a summary: by default `uniform`, even in time, without a picture twice.
+        progress: callback that is called as frames are scored.
+        options: those of `KeyframeSelector`: `k` (8), `sampler`, `sampler_options`, `encoder`, `encoder_options`,
+            `seed`, `store`, `backend`, `share`, `seconds`, `fps`, `start_seconds`, `end_seconds`.
+
+    Raises:
+        FocusEvalError: the video, an option or the encoder's output is invalid; the message has the remedy.
+    """
+    selector = KeyframeSelector(**options)
+    selector.load(has_query=query is not None)
+    if not isinstance(video, list):
+        return selector.select(video, query, progress=progress)
+    if query is None or isinstance(query, str):
+        return [selector.select(item, query, progress=progress) for item in video]
+    return [selector.select(item, query, progress=progress) for item in video]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KeyframeSelector:
+    """Chooses keyframes of one video after another; its encoders and its model are loaded once.
+
+    >>> selector = KeyframeSelector(k=2, sampler="uniform")
+    >>> [selector.select("talk.mp4", query).keyframes for query in ("a chart", "people")]
+    [(0, 79), (0, 79)]
+
+    Args:
+        k: keyframes, at most as many as the video has frames.
+        sampler: a name, with options or without ("focus:alpha=0.1"), or a made sampler. By default `even_cover` with
+            600 scored frames. A named one shows no picture twice while others are relevant (`distinct`).
+        sampler_options, encoder_options: by name, in addition to those in the text.
+        encoder: a name or a made encoder. By default the best image-text encoder whose weights are here; else, with
+            `FOCUS_EVAL_DOWNLOAD=1` set, a downloaded one; else `offline`. A sampler that never pulls loads none.
+        seed: of all random choices.
+        store: file that keeps embeddings for the next call.
+        backend: video reader.
+        share, seconds: score this share of the video's frames, or as many as take about so long here (by timing a few).
+        fps: pictures per second of a folder or an array, which do not state it.
+        start_seconds, end_seconds: choose among frames of this stretch of the video, the end left out (None: to its
+            end). Frames and times stay those of the whole video.
+        may_download: see `default_encoder`; by default the environment decides.
+
+    Raises:
+        InvalidInput: a budget or a stretch that is out of range.
+    """
+
+    k: int = 8
+    sampler: str | FrameSampler | None = None
+    sampler_options: Mapping[str, object] | None = None
+    encoder: str | Encoder | None = None
+    encoder_options: Mapping[str, object] | None = None
+    seed: int = 0
+    store: RelevanceStore | str | Path | None = None
+    backend: str = "pyav"
+    share: float | None = None
+    seconds: float | None = None
+    fps: float | None = None
+    start_seconds: float = 0.0
+    end_seconds: float | None = None
+    may_download: Callable[[Checkpoint], bool] | None = None
+
+    _budget: Budget = field(init=False, repr=False)
+    _stretch: Stretch | None = field(init=False, repr=False, default=None)
+    # By whether the default sampler gets a query; a named sampler has one selector for both.
+    _selectors: dict[bool, Selector] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the budget and the stretch."""
+        object.__setattr__(self, "_budget", Budget(share=self.share, seconds=self.seconds))
+        if self.start_seconds != 0 or self.end_seconds is not None:
+            stretch = Stretch(start_seconds=self.start_seconds, end_seconds=self.end_seconds)
+            object.__setattr__(self, "_stretch", stretch)
+
+    def load(self, *, has_query: bool = True) -> Selector:
+        """Return the selector behind this one with its encoders and its model, which are loaded by the first call.
+
+        Raises:
+            FocusEvalError: an option is invalid, or a sampler that compares frames with a query has none.
+        """
+        sampler = sampler_for(self.sampler, has_query=has_query)
+        key = has_query or self.sampler is not None
+        if key not in self._selectors:
+            self._selectors[key] = make_selector(
+                sampler,
+                self.sampler_options or {},
+                self.encoder,
+                self.encoder_options or {},
+                self._budget,
+                k=self.k,
+                seed=self.seed,
+                store=self.store,
+                backend=self.backend,
+                stretch=self._stretch,
+                may_download=self.may_download,
+            )
+        return self._selectors[key]
+
+    @overload
+    def select(self, video: Video, query: str | None = None, *, progress: Progress | None = None) -> VideoSelection: ...
+    @overload
+    def select(self, video: Video, query: Queries, *, progress: Progress | None = None) -> list[VideoSelection]: ...
+    def select(
+        self, video: Video, query: str | Queries | None = None, *, progress: Progress | None = None
+    ) -> VideoSelection | list[VideoSelection]:
+        """Return the keyframes of one video; for a list of queries a list.
+
+        Queries share the decoded and encoded frames of the video. The arguments and errors are those of
+        `select_keyframes`.
+        """
+        if progress is not None and not isinstance(progress, Progress):
+            raise InvalidInput(f"progress must have the methods expect and advance, got {progress!r}")
+        if query is None or isinstance(query, str):
+            (selection,) = self._select_all(video, [query], progress)
+            return selection
+        if not isinstance(query, (list, tuple)):
+            raise InvalidInput(f"query must be text or a list of texts, got {query!r}")
+        return self._select_all(video, query, progress)
+
+    def _select_all(
+        self, video: Video, queries: Sequence[str | None], progress: Progress | None
+    ) -> list[VideoSelection]:
+        loaded = self.load(has_query=None not in queries)
+        reopen: Callable[[], VideoReader] = partial(
+            open_source, video, fps=self.fps, backend=self.backend, kept=loaded.store
+        )
+        with reopen() as reader:
+            if not isinstance(reader, PictureReader) and reader.path.is_file():
+                reopen = partial(_open_same, reopen, file_state(reader.path))
+            selector = self._budget.apply_to(loaded, reader)
+            if isinstance(reader, PictureReader) and selector.store is not None:
+                raise InvalidInput(
+                    f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
+                )
+            if (reason := selector.sampler.infeasible_reason(selector.info_of(reader), k=selector.k)) is not None:
+                raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
+            questions = [query_question(reader.path, NO_QUERY if query is None else query) for query in queries]
+            warnings = [
+                [vocabulary_warning(selector.encoder, question.query), pixel_warning(reader)] for question in questions
+            ]
+            requests = [
+                QuestionRequest(selector=selector, question=question, path=reader.path) for question in questions
+            ]
+            outcomes = choose_on_video(reader, requests, progress=progress, at_once=QUERIES_AT_ONCE)
+        selections = []
+        for outcome, early_warnings in zip(outcomes, warnings, strict=True):
+            row = outcome.selected_row()
+            log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes or ()), row.query)
+            late_warnings = [cut_warning(row), standout_warning(selector.encoder, row)]
+            selections.append(
+                selection_of(
+                    row,
+                    sampler_version=selector.sampler.version,
+                    reopen=reopen,
+                    warning=" ".join(filter(None, [*early_warnings, *late_warnings])),
+                )
+            )
+        return selections
+
+
+def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoReader:
+    """Open a video again; raise VideoError if the file was changed or replaced."""
+    reader = reopen()
+    if file_state(reader.path) != state:
+        reader.close()
+        raise VideoError(f"{reader.path}: replaced or changed after its keyframes were chosen; select again")
+    return reader
+
+
+def vocabulary_warning(encoder: Encoder | None, query: str) -> str:
+    """Return the warning that `query` names something outside the encoder's vocabulary; "" if it does not.
+
+    Raises:
+        InvalidInput: a query that the encoder cannot read.
+    """
+    if encoder is None or query == NO_QUERY or not (neighbours := encoder.known_neighbours(query)):
+        return ""
+    shown_query = query if len(query) <= 60 else f"{query[:57]}..."
+    return (
+        f"The encoder {encoder.name} may not know {shown_query!r}; the nearest it knows: {', '.join(neighbours)}. "
+        f"For an encoder that knows more: {better_encoder_hint()}."
+    )
+
+
+def cut_warning(row: SelectionRow) -> str:
+    """Return the warning that an encoder read the beginning of the query alone; "" if it read all of it."""
+    names = {"query_cut": row.encoder, "scan_query_cut": row.scan_encoder}
+    cutting = [name for fact, name in names.items() if row.facts.get(fact)]
+    if not cutting:
+        return ""
+    return f"The query is longer than {' and '.join(cutting)} can read: its end was left out. Shorten the query."
+
+
+def pixel_warning(reader: VideoReader) -> str:
+    """Return the warning that a reader shows HDR or stretched pixels as they are stored; "" if it does not."""
+    is_known = isinstance(reader, VideoReader)  # a plugin's reader may tell nothing of its pixels
+    if not is_known or not reader.shows_stored or reader.appearance.is_plain:
+        return ""
+    return f"The colours or the shape of its pictures are not those of a screen: {'; '.join(reader.appearance.traits)}."
+
+
+def standout_warning(encoder: Encoder | None, row: SelectionRow) -> str:
+    """Return the warning that no scored frame is relevant enough to show what the query names; "" if one is."""
+    selection, bound = row.selection, encoder.least_shown if encoder else None
+    if bound is None or selection is None or row.query == NO_QUERY or not selection.pulled_relevance.size:
+        return ""
+    best = float(np.max(selection.pulled_relevance))
+    return f"Nothing stands out: the best relevance is {best:.2f}, below {bound:g}." if best < bound else ""
