@@ -1,7 +1,9 @@
 """Answers the questions of cells with one model: chosen and read in a stream, asked ahead, written as they come.
 
-for written in answer(session, [CellQuestions(cell=cell, chooser=chooser, questions=questions)]):
-    print(written.row.answer)
+with DecodeProcesses(n) as processes:
+    work = [CellQuestions(cell=cell, chooser=chooser, questions=questions)]
+    for written in answer(session, work, open_video=processes.open_video, cores=n):
+        print(written.row.answer)
 """
 
 from __future__ import annotations
@@ -11,12 +13,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from focus_eval.bench.answering.ahead import AnsweredBatch, AnswerQueue, Batch, Place, answer_ahead, own_cores
+from focus_eval.bench.answering.ahead import AnsweredBatch, AnswerQueue, Batch, Place, answer_ahead
 from focus_eval.bench.answering.questions import ModelReply, TaskQuestion
 from focus_eval.bench.answering.session import WrapperSession
 from focus_eval.bench.answering.stream import CellQuestions, FrameStream, OpenVideo
 from focus_eval.keyframes.rows.records import AnswerRow
-from focus_eval.keyframes.video import open_video as open_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +33,14 @@ def answer(
     session: WrapperSession,
     work: Sequence[CellQuestions],
     *,
-    open_video: OpenVideo = open_file,
-    cores: int | None = None,
+    open_video: OpenVideo,
+    cores: int,
 ) -> Generator[WrittenAnswer, None, None]:
     """Yield each question of `work` once its row is written; a question that fails does not affect the others.
 
     Args:
         open_video: opens a video for exact reading.
-        cores: number of CPU cores for preparing frames; None for all of this process.
+        cores: number of CPU cores for preparing frames.
 
     Raises:
         RunError: a failure of the device, of the service or of the disk. What was answered is written.
@@ -52,7 +53,7 @@ def answer(
         read,
         partial(_ask, session),
         at_once=session.model.questions_at_once,
-        cores=cores or own_cores(),
+        cores=cores,
         max_bytes=session.max_bytes,
     )
     # Closed here, whatever ends the loop: else its threads would go on asking while an interrupt is on its way up.

@@ -18,7 +18,7 @@ from focus_eval.bench.answering.choosing import Chooser, FrameChoice
 from focus_eval.bench.answering.frames import DecodedFrames, frames_to_decode, make_frame_batch, read_frames
 from focus_eval.bench.answering.questions import FramedQuestion, TaskQuestion, form_batches
 from focus_eval.bench.answering.session import WrapperSession
-from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput
+from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError
 from focus_eval.keyframes.rows.records import error_line
 
 if TYPE_CHECKING:
@@ -130,6 +130,8 @@ class FrameStream:
             return _Video()
         try:
             return _Video(reader=videos.enter_context(self._open_video(path)))
+        except RunError:
+            raise
         except FocusEvalError as error:
             return _Video(error=error)
 
@@ -319,6 +321,8 @@ def _with_frames(question: _QueuedQuestion, source: _Video | DecodedFrames, seco
         policy = question.work.cell.settings.frame_policy
         frame_batch = make_frame_batch(framed.row, framed.task_question.path, decoded, frame_policy=policy)
         framed = replace(framed, frame_batch=frame_batch)
+    except RunError:
+        raise
     except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
         framed = replace(framed, error=error_line(error))
     return replace(framed, decode_seconds=seconds + time.perf_counter() - started)

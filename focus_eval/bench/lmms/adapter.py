@@ -13,13 +13,14 @@ from lmms_eval.api.instance import unwrap_generation_output
 from loguru import logger
 from tqdm import tqdm
 
+from focus_eval.bench.answering.ahead import own_cores
 from focus_eval.bench.answering.cell import Cell
 from focus_eval.bench.answering.choosing import Chooser
 from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
 from focus_eval.bench.answering.questions import FramedQuestion, TaskQuestion, read_request
 from focus_eval.bench.answering.run import WrittenAnswer, answer
 from focus_eval.bench.answering.session import WrapperSession
-from focus_eval.bench.answering.stream import CellQuestions, OpenVideo
+from focus_eval.bench.answering.stream import CellQuestions
 from focus_eval.bench.answering.tracing import GenerateTrace, TracedModel
 from focus_eval.bench.benchmarks.subtitles import SubtitleLayoutOption, SubtitleModeOption, SubtitleOptions
 from focus_eval.bench.lmms import patches
@@ -43,7 +44,8 @@ from focus_eval.bench.lmms.recording import (
 )
 from focus_eval.bench.lmms.tasks import NO_ANSWER
 from focus_eval.core.errors import InvalidInput
-from focus_eval.keyframes.video import open_video
+from focus_eval.keyframes.encoders.store import RelevanceStore
+from focus_eval.keyframes.video.feed import DecodeProcesses, n_processes_for
 
 OptionsT = TypeVar("OptionsT", bound=SessionOptions)
 
@@ -57,14 +59,14 @@ class PluginRun:
         frames: requested keyframes.
         options: frame policy, video reader, answer parsing and the rest.
         record: the cells that rows go to.
-        open_video: opens a video for exact reading.
+        store: keeps scans of video files; None keeps none.
     """
 
     chooser: Chooser | None
     frames: int
     options: AdapterOptions
     record: RecordFolder
-    open_video: OpenVideo
+    store: RelevanceStore | None
 
 
 class FrameAdapter:
@@ -292,7 +294,7 @@ class FrameAdapter:
             frames=frames,
             options=options,
             record=record,
-            open_video=partial(open_video, backend=options.backend, kept=store_of(options)),
+            store=store_of(options),
         )
 
     @property
@@ -344,17 +346,25 @@ class FrameAdapter:
 
     def _answered(self, work: Mapping[Cell, Sequence[TaskQuestion]]) -> Iterator[WrittenAnswer]:
         """Answer the questions of each cell, with a progress bar on the first rank."""
-        chooser = self.context.chooser
-        if chooser is not None:
-            chooser.begin([question for questions in work.values() for question in questions], self.task_dict)
+        context, all_questions = self.context, [question for questions in work.values() for question in questions]
+        if context.chooser is not None:
+            context.chooser.begin(all_questions, self.task_dict)
+        paths = [question.path for question in all_questions if question.path is not None]
+        cores = own_cores()
+        processes = DecodeProcesses(n_processes_for(paths, cores))
         answers = answer(
             self.session,
-            [CellQuestions(cell=cell, chooser=chooser, questions=questions) for cell, questions in work.items()],
-            open_video=self.context.open_video,
+            [
+                CellQuestions(cell=cell, chooser=context.chooser, questions=questions)
+                for cell, questions in work.items()
+            ],
+            open_video=partial(processes.open_video, backend=context.options.backend, kept=context.store),
+            cores=cores,
         )
         # tqdm heeds the variable only where nobody passes `disable`.
         is_quiet = self._rank_and_world[0] != 0 or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
-        with closing(answers), tqdm(total=sum(map(len, work.values())), desc="Answering", disable=is_quiet) as progress:
+        bar = tqdm(total=len(all_questions), desc="Answering", disable=is_quiet)
+        with processes, closing(answers), bar as progress:
             for written in answers:
                 yield written
                 progress.update()

@@ -22,12 +22,12 @@ from focus_eval.bench.matrix.cells import AnswerSpec
 from focus_eval.bench.matrix.config import ModelConfig
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.machine import best_device
-from focus_eval.bench.matrix.questions import QuestionSet, TaskRequests
+from focus_eval.bench.matrix.questions import QuestionSet, TaskRequests, video_paths
 from focus_eval.bench.rows.store import FinishedQuestions
 from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow, error_line
-from focus_eval.keyframes.video import open_video as open_file
+from focus_eval.keyframes.video.feed import DecodeProcesses, n_processes_for
 
 # Questions per job: small enough to spread over workers, large enough to make a batch.
 QUESTIONS_PER_JOB = 64
@@ -98,6 +98,7 @@ class AnswerWorker:
         self._name = name
         self._store = RelevanceStore(store) if store is not None else None
         self._cores = cores or own_cores()
+        self._processes = DecodeProcesses(n_processes_for(video_paths(sets.values()), self._cores))
         # Kept, since a task builds the requests of all its documents at once.
         self._tasks: dict[tuple[str, str, str], TaskRequests] = {}
         self._loaded: tuple[str, WrapperSession] | None = None
@@ -190,7 +191,7 @@ class AnswerWorker:
         # The wrapper's own call, on requests that the task built, so that prompts and preprocessing are the stock ones.
         with self._tasks[key].served(session.model) as requests:
             work = [self._work(session, cell, requests.of(job.question_ids)) for cell, job in open_questions]
-            open_video = partial(open_file, backend=first_cell.selection.backend, kept=self._store)
+            open_video = partial(self._processes.open_video, backend=first_cell.selection.backend, kept=self._store)
             for written in answer(session, work, open_video=open_video, cores=self._cores):
                 if written.row is None:
                     continue
@@ -201,7 +202,11 @@ class AnswerWorker:
                     on_work(job, 1 / job.n_rows)
 
     def close(self) -> None:
-        """Close the files and release the model."""
+        """Close the files, end the processes that decode, and release the model."""
+        self._processes.close()
+        self._release_model()
+
+    def _release_model(self) -> None:
         self._close_cells()
         if self._loaded is not None:
             self._loaded[1].close()
@@ -212,7 +217,7 @@ class AnswerWorker:
         if self._loaded is not None and self._loaded[0] == config.name:
             return self._loaded[1]
         # Before the next model loads: both together might not fit.
-        self.close()
+        self._release_model()
         # For the largest K of all its cells: loading a model again for each K would take longer than many answers.
         max_frames = max(cell.selection.k for cell in self._cells.values() if cell.model.name == config.name)
         self._loaded = (config.name, load_session(config, frames=max_frames))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -310,6 +310,13 @@ class QuestionSet:
             info = known_info or probed
             assert info is not None
             yield question, info
+
+
+def video_paths(sets: Iterable[QuestionSet]) -> Iterator[Path]:
+    """Yield the paths of all videos, whether or not they are there; none of a benchmark without a folder of videos."""
+    for questions in sets:
+        if questions.config.videos:
+            yield from map(questions.video_path, questions.by_video)
 
 
 def load_questions(

@@ -18,7 +18,7 @@ from focus_eval.bench.matrix.cells import SelectionSpec
 from focus_eval.bench.matrix.config import EncoderConfig
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.machine import BATCH_FRAMES, FrameReservations, WorkerResources
-from focus_eval.bench.matrix.questions import QuestionSet
+from focus_eval.bench.matrix.questions import QuestionSet, video_paths
 from focus_eval.core.errors import FocusEvalError, RunError
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.cache import FeatureCache
@@ -279,13 +279,7 @@ class SelectWorker:
         """The processes that decode, made for the first video."""
         with self._starting:
             if self._processes is None:
-                paths = (
-                    questions.video_path(video)
-                    for questions in self._sets.values()
-                    if questions.config.videos
-                    for video in questions.by_video
-                )
-                self._processes = DecodeProcesses(n_processes_for(paths, self._share.cores))
+                self._processes = DecodeProcesses(n_processes_for(video_paths(self._sets.values()), self._share.cores))
             return self._processes
 
     def close(self) -> None:

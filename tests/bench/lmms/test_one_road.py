@@ -19,12 +19,13 @@ from focus_eval.bench.answering.cell import Cell
 from focus_eval.bench.answering.choosing import SamplerChooser
 from focus_eval.bench.answering.frames import FrameBatch
 from focus_eval.bench.answering.replay import ReplayedSelections
-from focus_eval.bench.lmms import adapter, recording
+from focus_eval.bench.lmms import recording
 from focus_eval.bench.lmms.arguments import AdapterOptions
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.video import scan
+from focus_eval.keyframes.video.feed import DecodeProcesses
 from tests.support.keyframes.chat_server import ChatServer
 from tests.support.keyframes.clips import write_clip
 from tests.support.keyframes.synthetic import write_numbered_clip
@@ -58,7 +59,7 @@ def counts(monkeypatch):
             owner, name, lambda *arguments, **options: (counts_by_name.update([key]), real(*arguments, **options))[1]
         )
 
-    count(adapter, "open_video", "opened")
+    count(DecodeProcesses, "open_video", "opened")
     count(scan, "scan_file", "scanned")
     count(recording, "answer_identity", "identities")
     return counts_by_name

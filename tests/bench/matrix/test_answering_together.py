@@ -14,10 +14,12 @@ from focus_eval.bench.answering.cell import Cell
 from focus_eval.bench.matrix import answering
 from focus_eval.bench.matrix.answering import AnswerJob, AnswerWorker, answer_jobs
 from focus_eval.bench.matrix.cells import cells, selection_specs
-from focus_eval.bench.matrix.config import load_matrix
+from focus_eval.bench.matrix.config import Resources, load_matrix
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.plan import load_sets
 from focus_eval.bench.matrix.running import complete_run
+from focus_eval.keyframes.video import feed
+from focus_eval.keyframes.video.feed import DecodeProcesses
 from tests.support.bench.answering import N_VIDEOS, write_answering_matrix
 from tests.support.bench.matrix_rows import run_matrix
 
@@ -63,13 +65,13 @@ def separate_answers(matrix, tmp_path_factory):
 def counted_openings(monkeypatch):
     """Return a list to which the name of every video opened from now on is added."""
     opened = []
-    real = answering.open_file
 
-    def counting(path, **options):
-        opened.append(Path(path).name)
-        return real(path, **options)
+    class CountingProcesses(DecodeProcesses):
+        def open_video(self, path, **options):
+            opened.append(Path(path).name)
+            return super().open_video(path, **options)
 
-    monkeypatch.setattr(answering, "open_file", counting)
+    monkeypatch.setattr(answering, "DecodeProcesses", CountingProcesses)
     return opened
 
 
@@ -81,6 +83,35 @@ def test_cells_together_say_what_each_says_alone_and_open_each_video_once(
     assert answers_together == separate_answers
     assert len(answers_together) == len(SAMPLERS) * N_QUESTIONS
     assert sorted(opened) == [f"v{number}.mp4" for number in range(N_VIDEOS)]
+
+
+# Python runs this before anything else in processes that decode.
+FAULT = """
+import os
+import focus_eval.keyframes.video.decoder as decoder
+plain = decoder.Decoder._decode
+def decode(self, packet):
+    if self.path.name == "v1.mp4" and packet is not None and packet.pts * packet.time_base >= 1:
+        os.abort()
+    return plain(self, packet)
+decoder.Decoder._decode = decode
+"""
+
+
+def test_processes_decode_the_same_frames_and_a_decoder_that_dies_costs_its_video(
+    matrix, separate_answers, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(feed, "TINY_BYTES", 0)
+    matrix = matrix.model_copy(update={"answer_resources": Resources(decode_cores=2)})
+    assert answer_values(run_matrix(matrix, out=tmp_path / "whole" / "run")) == separate_answers
+    (tmp_path / "sitecustomize.py").write_text(FAULT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    rows = run_matrix(matrix, out=tmp_path / "faulty" / "run")
+    failed = rows[rows["error"].notna()]
+    assert set(failed["question_id"]) == {"q1", "q9"}
+    assert all("v1.mp4: reading this file ended the process (signal 6)" in error for error in failed["error"])
+    answered = [row for row in separate_answers if row[1] not in ("q1", "q9")]
+    assert answer_values(rows[rows["error"].isna()]) == answered
 
 
 def test_the_selections_of_a_cell_are_read_twice_at_most(matrix, tmp_path, monkeypatch):
