@@ -104,7 +104,7 @@ class SelectWorker:
         share: WorkerResources,
     ) -> None:
         self._share = share
-        self._processes: DecodeProcesses | None = None
+        self._processes = DecodeProcesses(n_processes_for(video_paths(sets.values()), share.cores))
         self._memory = FrameReservations(share.frame_bytes)
         self._batches = BatchPacker()
         self._specs = {spec.name: spec for spec in specs}
@@ -245,7 +245,7 @@ class SelectWorker:
         """
         try:
             backend = requests[0].selector.backend
-            reader = self._decoding().open_video(path, backend=backend, n_threads=1, kept=self._store)
+            reader = self._processes.open_video(path, backend=backend, n_threads=1, kept=self._store)
         except RunError:
             raise
         except Exception as error:  # noqa: BLE001 (recorded: one video never ends a run)
@@ -275,17 +275,9 @@ class SelectWorker:
             if on_row is not None:
                 on_row(row)
 
-    def _decoding(self) -> DecodeProcesses:
-        """The processes that decode, made for the first video."""
-        with self._starting:
-            if self._processes is None:
-                self._processes = DecodeProcesses(n_processes_for(video_paths(self._sets.values()), self._share.cores))
-            return self._processes
-
     def close(self) -> None:
         """Close the files, end the processes that decode, and release the encoders."""
-        if self._processes is not None:
-            self._processes.close()
+        self._processes.close()
         for writer in self._writers.values():
             writer.close()
         for features in self._kept.values():  # on the GPU, which the encoders empty when they close
