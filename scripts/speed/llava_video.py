@@ -31,26 +31,8 @@ from focus_eval.bench.lmms.llava_video.checkpoint import CheckpointConfig, make_
 from focus_eval.bench.lmms.llava_video.model import VideoNetwork, tower_rules
 from focus_eval.keyframes.encoders.preprocess import normalise, resize_frames
 from focus_eval.keyframes.pipeline.timing import device_name
+from tests.support.bench.llava_video_parity import PUBLISHED_7B
 
-PUBLISHED_7B = {
-    "model_type": "llava_qwen",
-    "vocab_size": 152064,
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "hidden_act": "silu",
-    "max_position_embeddings": 32768,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "tie_word_embeddings": False,
-    "mm_newline_position": "grid",
-    "mm_patch_merge_type": "spatial_unpad",
-    "mm_projector_type": "mlp2x_gelu",
-    "mm_spatial_pool_mode": "bilinear",
-    "mm_vision_tower": "google/siglip-so400m-patch14-384",
-}
 TINY_TEXT = {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
 TINY_TEXT |= {"num_attention_heads": 4, "num_key_value_heads": 2}
 TINY_VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}

@@ -258,8 +258,10 @@ class WrapperSession:
         """The document that gives the wrapper this question's frames; the video itself if none were chosen."""
         task_question, frame_batch = framed.task_question, framed.frame_batch
         if self.model.is_simple:
-            visuals = [str(task_question.path)] if frame_batch is None else self.model.visuals(frame_batch)
-            return ViewDocument(visuals=visuals)
+            if frame_batch is None:
+                return ViewDocument(visuals=[str(task_question.path)])
+            # lmms-eval's simple wrappers take pictures as images, and their places from the text.
+            return ViewDocument(visuals=frame_batch.images() if prompt.sequence else self.model.visuals(frame_batch))
         text = task_question.parts.context
         if frame_batch is None and prompt.text == text:
             return ViewDocument(messages=task_question.messages)

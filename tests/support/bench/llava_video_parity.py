@@ -23,6 +23,32 @@ from focus_eval.bench.lmms.llava_video.model import VideoNetwork
 TOLERANCE = 2e-5
 MARKER = -200
 NEW_TOKENS = 8
+# What `config.json` of LLaVA-Video-7B-Qwen2 says of the shape of its network.
+PUBLISHED_7B = {
+    "model_type": "llava_qwen",
+    "vocab_size": 152064,
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "hidden_act": "silu",
+    "max_position_embeddings": 32768,
+    "tokenizer_model_max_length": 32768,
+    "rms_norm_eps": 1e-06,
+    "rope_theta": 1000000.0,
+    "rope_scaling": None,
+    "tie_word_embeddings": False,
+    "sliding_window": 131072,
+    "use_sliding_window": False,
+    "mm_newline_position": "grid",
+    "mm_patch_merge_type": "spatial_unpad",
+    "mm_projector_type": "mlp2x_gelu",
+    "mm_resampler_type": None,
+    "mm_spatial_pool_mode": "bilinear",
+    "mm_use_im_start_end": False,
+    "mm_vision_tower": "google/siglip-so400m-patch14-384",
+}
 
 
 @dataclass(frozen=True)

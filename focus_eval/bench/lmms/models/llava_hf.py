@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from lmms_eval.models.simple.llava_hf import LlavaHf
 
 from focus_eval.bench.answering.frames import PathWithFrames
+from focus_eval.bench.answering.questions import FramedQuestion
+from focus_eval.bench.answering.tracing import GenerateTrace
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.patches import rank_and_world
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import Pixels
+from focus_eval.keyframes.subtitles.prompts import PICTURE
 
 
 class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
@@ -26,6 +29,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
     frames_argument: ClassVar[str] = "max_frames_num"
     largest_batch: ClassVar[int | None] = 1
     prepares_ahead: ClassVar[bool] = True
+    interleaves: ClassVar[bool] = True
 
     def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
         """Name checkpoint and device map: by default the stock ones are another model and "", which is refused."""
@@ -51,7 +55,55 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
             else super().load_video(video_path, max_frames_num)
         )
 
+    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
+        """Also wrap the processor of `view` so that it takes pictures as those of one question."""
+        super().trace_model(view, batch, trace)
+        view._image_processor = PicturesProcessor(view._image_processor, context_tokens=self._context_tokens)
+
+    @property
+    def _context_tokens(self) -> int:
+        config: Any = self._config
+        return int(getattr(config, "text_config", config).max_position_embeddings)
+
     def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
-        """Return the number of frames of the one video, as a list of one."""
-        pixels = inputs.get("pixel_values_videos")
-        return [0] if pixels is None else [int(pixels.shape[1])]
+        """Return the number of frames of the one video, or of pictures between lines, as a list of one."""
+        pixels, sizes = inputs.get("pixel_values_videos"), inputs.get("image_sizes")
+        if pixels is not None:
+            return [int(pixels.shape[1])]
+        return [0 if sizes is None else len(sizes)]
+
+
+class PicturesProcessor:
+    """Wraps a processor so that it takes a list of pictures as those of one question; other attributes are its own.
+
+    The stock wrapper passes a flat list, of which the processor makes single pictures of up to ten tiles each. Several
+    pictures of one question have one tile each, as the model was trained.
+
+    Args:
+        context_tokens: most tokens of a prompt.
+    """
+
+    def __init__(self, processor: Any, *, context_tokens: int) -> None:
+        self._processor = processor
+        self._context_tokens = context_tokens
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the processor's attribute."""
+        return getattr(self._processor, name)
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Process `inputs`. Raises AnswerError for pictures without a place in the text, or more than the context."""
+        pictures = inputs.get("images")
+        if not pictures:
+            return self._processor(**inputs)
+        n_places = inputs["text"].count(PICTURE)
+        if n_places != len(pictures):
+            raise AnswerError(f"{n_places} {PICTURE} in the text for {len(pictures)} pictures; subtitle_layout=block")
+        processed = self._processor(**{**inputs, "images": [pictures]})
+        n_tokens = int(processed["input_ids"].shape[-1])
+        if n_tokens > self._context_tokens:
+            raise AnswerError(
+                f"{n_tokens:,} tokens of {len(pictures)} pictures and text, the context has {self._context_tokens:,}; "
+                "say subtitle_layout=block, or show fewer frames"
+            )
+        return processed

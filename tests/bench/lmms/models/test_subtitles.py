@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from focus_eval.bench.answering.choosing import SamplerChooser
 from focus_eval.bench.benchmarks.registry import benchmark_of_task
 from focus_eval.bench.benchmarks.subtitles import SubtitleOptions, make_prompt, subtitle_choice
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import TimedText
+from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.subtitles.files import read_subtitles
-from focus_eval.keyframes.subtitles.prompts import shown_lines
+from focus_eval.keyframes.subtitles.prompts import interleaved, shown_lines, text_of_parts
 
 
 @pytest.fixture
@@ -155,8 +159,6 @@ def test_mode_and_layout_are_cells_of_their_own(gpt, server, evaluate, home, too
 
 
 def test_a_video_model_gets_a_block_and_refuses_another_layout(qwen, evaluate, home, tools, tmp_path, monkeypatch):
-    from dataclasses import replace
-
     prompts = []
     generate = type(qwen).wrapper_generate
     monkeypatch.setattr(
@@ -174,6 +176,53 @@ def test_a_video_model_gets_a_block_and_refuses_another_layout(qwen, evaluate, h
         assert prompt.endswith("The best answer is:")
     with pytest.raises(InvalidInput, match="takes a video, not pictures one by one; say subtitle_layout=block"):
         qwen.subtitle_options("shown", "interleaved")
+
+
+@pytest.fixture
+def tapped_llava(llava, tools, tmp_path, monkeypatch):
+    """LLaVA-OneVision, shown four random frames, with a tap before its processor."""
+    tap = tools.Tap(llava._image_processor)
+    monkeypatch.setattr(llava, "_image_processor", tap)
+
+    chooser = SamplerChooser(Selector(sampler=make_sampler("random"), encoder=None, k=4))
+    options = replace(llava.adapter_options, record=str(tmp_path / "rows"), max_error_share=1.0)
+    llava.show(chooser, frames=4, options=options)
+    return llava, tap
+
+
+def test_llava_onevision_gets_pictures_of_one_question_between_lines(tapped_llava, evaluate, home, tools, tmp_path):
+    model, tap = tapped_llava
+    evaluate(model, ["longvideobench_val_i"], official=True)
+    rows = tools.read_record(tmp_path / "rows", "selections")
+    answers = {row["question_id"]: row for row in tools.read_record(tmp_path / "rows", "answers")}
+    assert len(rows) == len(tap.calls) == 8
+    for row in rows:
+        (call,) = [call for call in tap.calls if row["query"] in call["text"]]
+        lines, expected = lines_of_row(home, row)
+        parts = interleaved(lines, row["times_seconds"], texts_of=expected)
+        assert f"{text_of_parts(parts)}\n{row['query']}" in call["text"]
+        (pictures,) = call["images"]  # those of one question: one tile each
+        every_frame = tools.decode_all(home.videos["longvideobench"] / row["video"])
+        assert np.array_equal(np.stack(pictures), every_frame[row["keyframes"]])
+        answer = answers[row["question_id"]]
+        assert (answer["error"], answer["frames_fed"], answer["fed_frames"]) == (None, 4, row["keyframes"])
+
+
+def test_pictures_that_llava_onevision_cannot_take_are_the_questions_error(
+    tapped_llava, evaluate, home, tools, tmp_path, monkeypatch
+):
+    model, _ = tapped_llava
+    path = home.hf / "datasets/longvideobench/subtitles/odd_en.json"
+    content = path.read_bytes()
+    try:
+        path.write_text(json.dumps([{"timestamp": [0, 9], "text": "an <image> of words"}]))
+        monkeypatch.setattr(model._config.text_config, "max_position_embeddings", 60)
+        evaluate(model, ["longvideobench_val_i"], official=True)
+    finally:
+        path.write_bytes(content)
+    errors = {row["video"]: row["error"] for row in tools.read_record(tmp_path / "rows", "answers")}
+    assert "5 <image> in the text for 4 pictures; subtitle_layout=block" in errors["odd.mp4"]
+    assert "tokens of 4 pictures and text, the context has 60; say subtitle_layout=block" in errors["few.mp4"]
 
 
 def _has_lines(home, row, prompt):
@@ -232,27 +281,6 @@ def test_a_task_that_writes_for_frames_of_its_own_is_noted_in_its_rows(gpt, eval
     }
 
 
-def test_subtitles_of_a_benchmark_that_declares_none_are_refused():
-    with pytest.raises(InvalidInput, match="subtitles=all: mlvu declares no `subtitles` in its file; subtitles=off"):
-        subtitle_choice(None, SubtitleOptions(mode="all"), is_written_by_task=False, location="mlvu")
-
-
 def test_interleaved_lines_keep_their_places_with_equal_texts():
-    from focus_eval.keyframes.subtitles.prompts import interleaved
-
     lines = (TimedText(0.0, 1.0, "yes"), TimedText(2.0, 3.0, "yes"))
     assert interleaved(lines, [0.5, 2.5], texts_of=lines[1:]) == [None, None, "yes"]
-
-
-def test_a_report_counts_prompts_for_other_frames_and_videos_without_subtitles():
-    import pandas as pd
-
-    from focus_eval.bench.report.measures import prompt_notes
-
-    other_note = "prompt made for other frames: 16 <image> in the text, 4 pictures shown"
-    answers = pd.DataFrame({"model": ["m"] * 4, "prompt_note": [other_note, "", "no subtitles available", other_note]})
-    assert prompt_notes(answers) == [
-        "m: 2 of 4 prompts were made for other frames (16 <image> in the text, 4 pictures shown).",
-        "m: no subtitles available for 1 of 4 answers.",
-    ]
-    assert prompt_notes(answers.iloc[:0]) == []
