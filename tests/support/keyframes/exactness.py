@@ -15,7 +15,7 @@ import numpy as np
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import Pixels
 from focus_eval.keyframes.video import open_video
-from focus_eval.keyframes.video.decoder import TAG_ERRORS
+from focus_eval.keyframes.video.decoder import TAG_ERRORS, LoggedErrors
 
 _FULL_RANGE = 2
 _N_SINGLE = 10
@@ -55,6 +55,45 @@ def sequential_frames(path: Path, *, flags: Sequence[str] = (), errors: list[str
         for frame in _decoded(container, stream, errors):
             size = size or (frame.width, frame.height)
             yield np.rot90(_pixels(frame, *size), frame.rotation // 90)
+
+
+def sign_before(path: Path, number: int, *, flags: Sequence[str] = ()) -> str:
+    """Return the first thing that a plain decode finds wrong between a frame's key frame and the frame, or "".
+
+    The packets of the file are demuxed up to the frame's own; those from its key frame on are decoded.
+
+    Args:
+        number: of the frame, in order of time.
+        flags: as in `sequential_frames`.
+    """
+    packets = []
+    with av.open(str(path), **TAG_ERRORS) as container:
+        stream = container.streams.best("video")
+        stream.codec_context.thread_type, stream.codec_context.thread_count = "NONE", 1
+        stream.codec_context.options = {"err_detect": "+".join(flags)} if flags else {}
+        demuxed = container.demux(stream)
+        try:
+            while True:
+                with LoggedErrors() as logged:
+                    packet = next(demuxed)
+                if not packet.size:
+                    break
+                packets.append((packet, [*logged]))
+        except (av.FFmpegError, StopIteration) as error:
+            packets.append((None, [str(error)]))
+        shown = sorted((packet.pts, at) for at, (packet, _) in enumerate(packets) if packet and packet.pts is not None)
+        if number >= len(shown):
+            return "a packet without a time"
+        own = shown[number][1]
+        first = max((at for at in range(own + 1) if packets[at][0].is_keyframe), default=0)
+        errors = [line for _, lines in packets[: own + 1] for line in lines]
+        with LoggedErrors() as logged:
+            for packet, _ in packets[first : own + 1]:
+                try:
+                    stream.codec_context.decode(packet)
+                except av.FFmpegError as error:
+                    errors.append(str(error))
+    return [*errors, *logged, ""][0]
 
 
 def _decoded(container: Any, stream: Any, errors: list[str] | None) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from focus_eval.core.types import Pixels
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.decoder import LoggedErrors
 from tests.support.keyframes.clips import AV1_ENCODER, Maker, write_clip
-from tests.support.keyframes.exactness import sequential_frames
+from tests.support.keyframes.exactness import sequential_frames, sign_before
 
 Damage = Callable[[bytes, np.random.Generator], bytes]
 _SIZE = {"width": 160, "height": 96, "n_frames": 90, "gop": 24}
@@ -273,17 +273,20 @@ def _compare(path: Path, prints: list[int]) -> tuple[Reading, set[tuple[int, int
 def judge_here(path: Path, prints: list[int]) -> Reading:
     """Do what `read_here` does, and compare with a plain decode of the damaged file with one thread.
 
-    Where that gives every frame as it should be, a refusal is `refused falsely`; where it finds nothing wrong either,
-    told to be strict or not, and gives the same frames, frames are `wrong without a sign`.
+    Where that gives every frame as it should be, a refusal is `refused falsely`; where it gives the same frames and,
+    told to be strict or not, finds nothing wrong from their key frames to them, frames are `wrong without a sign`.
     """
     reading, wrong = _compare(path, prints)
     if reading.kind in ("refused", "wrong"):
         plain_prints, sign = plain_decode(path)
         if reading.kind == "refused" and plain_prints == prints:
             return replace(reading, kind="refused falsely")
-        has_sign = sign or plain_decode(path, flags=_STRICT)[1]
-        if reading.kind == "wrong" and not has_sign and wrong <= set(enumerate(plain_prints)):
-            return replace(reading, kind="wrong without a sign")
+        if reading.kind == "wrong" and wrong <= set(enumerate(plain_prints)):
+            is_damage_seen = sign or plain_decode(path, flags=_STRICT)[1]
+            # What is seen may be in other packets.
+            numbers = sorted({number for number, _ in wrong}) if is_damage_seen else []
+            if not any(sign_before(path, number, flags=flags) for number in numbers for flags in ((), _STRICT)):
+                return replace(reading, kind="wrong without a sign")
     return reading
 
 
