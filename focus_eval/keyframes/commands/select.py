@@ -29,6 +29,16 @@ from focus_eval.keyframes.commands.console import (
     pull_progress,
     table_console,
 )
+from focus_eval.keyframes.commands.sheets import (
+    ColumnOptions,
+    FromOption,
+    SheetOptions,
+    VideosOption,
+    WorkersOption,
+    check_sheet_options,
+    open_sheet,
+    select_sheet,
+)
 from focus_eval.keyframes.rows.records import write_text
 
 if TYPE_CHECKING:
@@ -41,6 +51,11 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.select import KeyframeSelector, SelectOptions
     from focus_eval.keyframes.selection import VideoSelection
 
+# Options that a sheet takes the place of.
+NOT_WITH_SHEET = {
+    "videos": "a video", "query": "--query", "seconds": "--seconds", "start": "--start", "end": "--end",
+    "sheet": "--sheet", "frames": "--frames", "png": "--png", "subtitles": "--subtitles", "as_json": "--json",
+}  # fmt: skip
 # Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
 ALIKE_LEVELS = 4.0
 
@@ -79,34 +94,50 @@ BackendOption = Annotated[
 ]
 
 
+def video_argument(text: str) -> Path:
+    """Return the path in an argument; an empty one would be the current folder, and is refused."""
+    if not text:
+        raise typer.BadParameter("the path is empty; is a variable not set?")
+    return local_path(text)
+
+
+VideosArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="VIDEO...",
+        help="Video files, folders of them, or a folder of pictures (with --fps).",
+        parser=video_argument,
+    ),
+]
+QueryOption = Annotated[
+    str | None, typer.Option(help="What to look for, in words. Without it: a summary, even in time.")
+]
+ShareOption = Annotated[
+    float | None, typer.Option(help="Share of the video's frames that even_cover scores, e.g. 0.05.")
+]
+SecondsOption = Annotated[float | None, typer.Option(help="Seconds that even_cover may take to score frames.")]
+OutOption = Annotated[Path | None, typer.Option(help="Write the selection to this JSON file; - for standard output.")]
+ContactSheetOption = Annotated[
+    Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")
+]
+
+
 def select(
-    videos: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="VIDEO...",
-            help="Video files, folders of them, or a folder of pictures (with --fps).",
-            parser=video_argument,
-        ),
-    ],
-    query: Annotated[
-        str | None, typer.Option(help="What to look for, in words. Without it: a summary, even in time.")
-    ] = None,
+    context: typer.Context,
+    videos: VideosArgument = None,
+    query: QueryOption = None,
     k: Annotated[int, typer.Option("-k", help="Number of keyframes.")] = 8,
     sampler: SamplerOption = None,
     option: SamplerOptions = [],  # noqa: B006
-    share: Annotated[
-        float | None, typer.Option(help="Share of the video's frames that even_cover scores, e.g. 0.05.")
-    ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Seconds that even_cover may take to score frames.")] = None,
+    share: ShareOption = None,
+    seconds: SecondsOption = None,
     start: Annotated[float, typer.Option(help="Choose frames from this second on.")] = 0.0,
     end: Annotated[float | None, typer.Option(help="Choose frames before this second.")] = None,
     encoder: EncoderOption = None,
     encoder_option: EncoderOptions = [],  # noqa: B006
     seed: SeedOption = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the selection to this JSON file; - for standard output.")
-    ] = None,
-    sheet: Annotated[Path | None, typer.Option(help="Write a contact sheet to this file (.png, .pdf or .svg).")] = None,
+    out: OutOption = None,
+    sheet: ContactSheetOption = None,
     frames: FramesOption = None,
     png: Annotated[bool, typer.Option("--png", help="Write the keyframes as PNG, not JPEG.")] = False,
     store: StoreOption = None,
@@ -117,25 +148,58 @@ def select(
     as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     yes: YesOption = False,
+    questions: FromOption = None,
+    column: ColumnOptions = [],  # noqa: B006
+    videos_folder: VideosOption = None,
+    workers: WorkersOption = 1,
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
-    if png and frames is None:
-        raise InvalidInput("--png writes keyframes as PNG: name a folder for them with --frames")
-    to_stdout = as_json or out == Path("-")
-    out = None if out == Path("-") else out
-    paths = _video_files(videos, are_pictures=fps is not None)
-    check_outputs(paths, {"--out": out, "--sheet": sheet, "--store": store}, frames, subtitles=subtitles)
-    _check_one_video(paths, sheet, subtitles, k=k)
-    check_question(paths, query)
-    add_subtitles = subtitles_adder(subtitles, subtitles_encoding)
-    options = method_options(sampler, option, encoder, encoder_option)
-    options |= {"k": k, "seed": seed, "store": store, "backend": backend, "fps": fps, "share": share}
-    options |= {"seconds": seconds, "start_seconds": start, "end_seconds": end}
-    selector = loaded_selector(options, query, yes=yes, is_silent=quiet or to_stdout)
-    outputs = _Outputs(out, sheet, frames, ".png" if png else ".jpg", to_stdout, quiet)
-    select_path = partial(select_one, selector, query=query, quiet=quiet)
-    if _select_all(paths, lambda path: add_subtitles(select_path(path)), outputs) < len(paths):
+    method = method_options(sampler, option, encoder, encoder_option)
+    method |= {"k": k, "seed": seed, "store": store, "backend": backend, "share": share}
+    options = SheetOptions(columns=column, videos=videos_folder, workers=workers, out=out, fps=fps)
+    if check_sheet_options(context, NOT_WITH_SHEET) and questions is not None:
+        n_failed = _select_from(questions, options, method, yes=yes, quiet=quiet)
+    else:
+        method |= {"fps": fps, "seconds": seconds, "start_seconds": start, "end_seconds": end}
+        outputs = _Outputs(out, sheet, frames, store, png, as_json, quiet)
+        n_failed = _select_videos(videos, query, method, outputs, (subtitles, subtitles_encoding), yes=yes)
+    if n_failed:
         raise typer.Exit(2)
+
+
+def _select_videos(
+    videos: Sequence[Path] | None,
+    query: str | None,
+    method: SelectOptions,
+    outputs: _Outputs,
+    subtitles: tuple[Path | None, str],
+    *,
+    yes: bool,
+) -> int:
+    """Choose keyframes of videos for one query; return how many have none."""
+    if not videos:
+        raise InvalidInput("which video? name a file or a folder, or with --from a sheet of videos and queries")
+    if outputs.is_png and outputs.frames is None:
+        raise InvalidInput("--png writes keyframes as PNG: name a folder for them with --frames")
+    paths = _video_files(videos, are_pictures=method["fps"] is not None)
+    files = {"--out": outputs.out_file, "--sheet": outputs.sheet, "--store": outputs.store}
+    check_outputs(paths, files, outputs.frames, subtitles=subtitles[0])
+    _check_one_video(paths, outputs.sheet, subtitles[0], k=method["k"])
+    check_question(paths, query)
+    add_subtitles = subtitles_adder(*subtitles)
+    selector = loaded_selector(method, query, yes=yes, is_silent=outputs.quiet or outputs.to_stdout)
+    select_path = partial(select_one, selector, query=query, quiet=outputs.quiet)
+    return len(paths) - _select_all(paths, lambda path: add_subtitles(select_path(path)), outputs)
+
+
+def _select_from(sheet_path: Path, options: SheetOptions, method: SelectOptions, *, yes: bool, quiet: bool) -> int:
+    """Choose keyframes of the rows of a sheet; return how many rows have none."""
+    sheet = open_sheet(sheet_path, options)
+    if (share := method["share"]) is not None:
+        # As an option of the sampler it is the same for all videos, and so is the identity of their rows.
+        method |= {"sampler_options": {**(method["sampler_options"] or {}), "share": share}, "share": None}
+    selector = loaded_selector(method, sheet.path.name, yes=yes, is_silent=quiet).load()
+    return select_sheet(sheet, selector, options, quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -145,9 +209,20 @@ class _Outputs:
     out: Path | None
     sheet: Path | None
     frames: Path | None
-    suffix: str
-    to_stdout: bool
+    store: Path | None
+    is_png: bool
+    as_json: bool
     quiet: bool
+
+    @property
+    def out_file(self) -> Path | None:
+        """The JSON file; None for standard output."""
+        return None if self.out == Path("-") else self.out
+
+    @property
+    def to_stdout(self) -> bool:
+        """True if standard output gets JSON and nothing else."""
+        return self.as_json or self.out == Path("-")
 
 
 def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelection], outputs: _Outputs) -> int:
@@ -162,10 +237,10 @@ def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelecti
             typer.echo(f"focus-eval: {printable(str(error))}", err=True)
             continue
         if outputs.frames is not None:
-            selections[-1].save_frames(outputs.frames, suffix=outputs.suffix)
+            selections[-1].save_frames(outputs.frames, suffix=".png" if outputs.is_png else ".jpg")
         if outputs.sheet is not None:
             selections[-1].save_sheet(outputs.sheet)
-    _write_records(selections, outputs.out, to_stdout=outputs.to_stdout, is_list=len(paths) > 1)
+    _write_records(selections, outputs.out_file, to_stdout=outputs.to_stdout, is_list=len(paths) > 1)
     if outputs.quiet or outputs.to_stdout:
         return len(selections)
     if len(paths) == 1:
@@ -251,13 +326,6 @@ def print_unspoken(selection: VideoSelection) -> None:
         last = max(line.stop_seconds for line in selection.subtitles)
         n_lines = counted(len(selection.subtitles), "line")
         print_folded(f"no subtitle at a keyframe: the file has {n_lines}, the last ends at {clock_text(last)}")
-
-
-def video_argument(text: str) -> Path:
-    """Return the path in an argument; an empty one would be the current folder, and is refused."""
-    if not text:
-        raise typer.BadParameter("the path is empty; is a variable not set?")
-    return local_path(text)
 
 
 def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:

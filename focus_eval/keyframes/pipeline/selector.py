@@ -267,6 +267,16 @@ class Selector:
         changed.__dict__.pop("origin", None)
         return changed
 
+    def within(self, stretch: Stretch) -> Selector:
+        """Return a copy of this selector that chooses from a part of each video, under the same identity.
+
+        For a question about that part: it then belongs to the question, as its text does, and the rows' facts state it.
+        """
+        changed = copy(self)
+        changed.__dict__["origin"] = self.origin
+        changed._stretch = stretch
+        return changed
+
     def select(
         self, question: Question, source: Path | VideoFile | UnreadVideo, *, bucket_of: BucketOf | None = None
     ) -> SelectionRow:

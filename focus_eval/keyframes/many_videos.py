@@ -1,0 +1,243 @@
+"""Chooses keyframes of many videos with one selector; searches of one video share its decoded and encoded frames.
+
+with SearchPool(selector, workers=2) as pool:
+    pool.run(searches, take=lambda search, result: print(search.name, result))
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
+from focus_eval.core.types import IntArray, Pixels, Question
+from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
+from focus_eval.keyframes.pipeline.selector import QuestionRequest, Selector, choose_on_video
+from focus_eval.keyframes.pipeline.stretch import Stretch
+from focus_eval.keyframes.select import (
+    QUERIES_AT_ONCE,
+    cut_warning,
+    pixel_warning,
+    standout_warning,
+    vocabulary_warning,
+)
+from focus_eval.keyframes.selection import VideoSelection, selection_of
+from focus_eval.keyframes.video import displayed, open_source
+from focus_eval.keyframes.video.feed import DecodeProcesses
+from focus_eval.keyframes.video.verification import is_video_name
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.video.reader import VideoReader
+
+# Keyframes of a video at full size in memory at a time.
+MAX_PICTURE_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What to look for in one video.
+
+    Args:
+        name: unique among the searches.
+        path: a video file, or a folder of pictures.
+        question: has the query.
+        stretch: the part of the video to choose from; None for all of it.
+    """
+
+    name: str
+    path: Path
+    question: Question
+    stretch: Stretch | None = None
+
+
+Result = VideoSelection | Exception
+
+
+class SearchPool:
+    """Runs searches, a few videos at once.
+
+    Args:
+        selector: chooses the frames of every search; its encoders are loaded once.
+        workers: videos at once. Above one, as many processes decode, and a file that ends one fails alone.
+        fps: pictures per second of folders of pictures.
+    """
+
+    def __init__(self, selector: Selector, *, workers: int = 1, fps: float | None = None) -> None:
+        self._selector = selector
+        self._workers = workers
+        self._fps = fps
+        self._processes = DecodeProcesses(workers if workers > 1 else 0)
+        self._lock = threading.Lock()
+        self._underway: set[RendezvousBatcher] = set()
+        self._stopped_by: BaseException | None = None
+
+    def run(self, searches: Iterable[Search], take: Callable[[Search, Result], None]) -> None:
+        """Hand each search and its selection, or its error, to `take`, video after video.
+
+        The pictures of a selection are at hand within `take`, which is called from several threads, one at a time. An
+        error that it raises ends all.
+        """
+        jobs = list(_jobs(searches))
+        if self._workers == 1:
+            for job in jobs:
+                self._run_job(job, take)
+            return
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="video") as pool:
+            try:
+                ended, _ = wait([pool.submit(self._run_job, job, take) for job in jobs], return_when=FIRST_EXCEPTION)
+                for future in ended:
+                    future.result()
+            except BaseException as error:  # an interrupt reaches this thread alone
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._stopped_by = error
+                for batcher in list(self._underway):  # their videos end at the next batch
+                    batcher.stop(error)
+                raise
+
+    def __enter__(self) -> SearchPool:
+        """Return the pool."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the processes that decode."""
+        self._processes.close()
+
+    def _run_job(self, job: Sequence[Search], take: Callable[[Search, Result], None]) -> None:
+        try:
+            opened = self._open(job[0].path)
+        except RunError:
+            raise
+        except Exception as error:  # noqa: BLE001 (handed over: one video never ends all)
+            self._hand_over([(search, error) for search in job], take)
+            return
+        with opened as reader:
+            results = self._choose(reader, job)
+            for part in _with_few_pictures(results, reader):
+                self._hand_over(_with_pictures(part, reader), take)
+
+    def _hand_over(self, results: Iterable[tuple[Search, Result]], take: Callable[[Search, Result], None]) -> None:
+        for search, result in results:
+            with self._lock:
+                if self._stopped_by is not None:
+                    raise RunError("stopped") from self._stopped_by
+                take(search, result)
+
+    def _open(self, path: Path) -> VideoReader:
+        store, backend = self._selector.store, self._selector.backend
+        if self._processes.n_processes and path.is_file() and is_video_name(path) and self._fps is None:
+            return self._processes.open_video(path, backend=displayed(backend), n_threads=1, kept=store)
+        return open_source(path, fps=self._fps, backend=backend, kept=store)
+
+    def _choose(self, reader: VideoReader, job: Sequence[Search]) -> list[tuple[Search, Result]]:
+        """The selection of each search, or its error."""
+        requests: dict[str, QuestionRequest] = {}
+        results: dict[str, Result] = {}
+        for search in job:
+            try:
+                requests[search.name] = self._request(reader, search)
+            except FocusEvalError as error:
+                results[search.name] = error
+        batcher = RendezvousBatcher(reader)
+        with self._lock:
+            self._underway.add(batcher)
+        try:
+            outcomes = choose_on_video(reader, [*requests.values()], batcher=batcher)
+        finally:
+            with self._lock:
+                self._underway.discard(batcher)
+        for (name, request), outcome in zip(requests.items(), outcomes, strict=True):
+            encoder = request.selector.encoder
+            if outcome.row is None:
+                results[name] = outcome.error or RunError("a question without a row or an error")
+                continue
+            warnings = (
+                vocabulary_warning(encoder, request.question.query),
+                pixel_warning(reader),
+                cut_warning(outcome.row),
+                standout_warning(encoder, outcome.row),
+            )
+            results[name] = selection_of(
+                outcome.row,
+                sampler_version=request.selector.sampler.version,
+                reopen=lambda: open_source(
+                    job[0].path, fps=self._fps, backend=self._selector.backend, kept=self._selector.store
+                ),
+                warning=" ".join(filter(None, warnings)),
+            )
+        return [(search, results[search.name]) for search in job]
+
+    def _request(self, reader: VideoReader, search: Search) -> QuestionRequest:
+        selector = self._selector if search.stretch is None else self._selector.within(search.stretch)
+        if (reason := selector.sampler.infeasible_reason(selector.info_of(reader), k=selector.k)) is not None:
+            raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
+        vocabulary_warning(selector.encoder, search.question.query)  # refuses a query that cannot be read
+        return QuestionRequest(selector=selector, question=search.question, path=reader.path)
+
+
+def _jobs(searches: Iterable[Search]) -> Iterator[list[Search]]:
+    """The searches by video, in the order of their first ones, at most `QUERIES_AT_ONCE` together."""
+    by_path: dict[Path, list[Search]] = {}
+    for search in searches:
+        by_path.setdefault(search.path, []).append(search)
+    for job in by_path.values():
+        for start in range(0, len(job), QUERIES_AT_ONCE):
+            yield job[start : start + QUERIES_AT_ONCE]
+
+
+def _with_few_pictures(
+    results: Sequence[tuple[Search, Result]], reader: VideoReader
+) -> Iterator[list[tuple[Search, Result]]]:
+    """The results in parts whose distinct keyframes fit into `MAX_PICTURE_BYTES`; a part has one at least."""
+    n_at_once = MAX_PICTURE_BYTES // (reader.width * reader.height * 3)
+    part: list[tuple[Search, Result]] = []
+    frames: set[int] = set()
+    for search, result in results:
+        own_frames = {*result.keyframes} if isinstance(result, VideoSelection) else set()
+        if part and len(frames | own_frames) > n_at_once:
+            yield part
+            part, frames = [], set()
+        part.append((search, result))
+        frames |= own_frames
+    yield part
+
+
+def _with_pictures(part: Sequence[tuple[Search, Result]], reader: VideoReader) -> list[tuple[Search, Result]]:
+    """The results of a part, with their pictures, read in one pass; an error of that pass is that of each."""
+    selections = [result for _, result in part if isinstance(result, VideoSelection)]
+    frames = sorted({frame for selection in selections for frame in selection.keyframes})
+    try:
+        pictures = _ReadPictures(dict(reader.stream(np.asarray(frames, dtype=np.int64))))
+    except FocusEvalError as error:
+        if isinstance(error, RunError):
+            raise
+        return [(search, error if isinstance(result, VideoSelection) else result) for search, result in part]
+    return [
+        (search, replace(result, reopen=lambda: cast("VideoReader", pictures)))
+        if isinstance(result, VideoSelection)
+        else (search, result)
+        for search, result in part
+    ]
+
+
+class _ReadPictures:
+    """The part of a `VideoReader` that a selection reads its pictures with, from memory."""
+
+    def __init__(self, pixels_by_frame: dict[int, Pixels]) -> None:
+        self._pixels_by_frame = pixels_by_frame
+
+    def stream(self, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
+        """Yield `(frame, pixels)` once per distinct frame, ascending."""
+        for frame in sorted({*frames.tolist()}):
+            yield frame, self._pixels_by_frame[frame]
+
+    def __enter__(self) -> _ReadPictures:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass

@@ -1,0 +1,290 @@
+"""`focus-eval select --from`: keyframes for each row of a sheet, whatever stands in it and however the run ends."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from focus_eval.core.errors import InvalidInput
+from focus_eval.keyframes.question_sheet import read_sheet
+from focus_eval.keyframes.video.clip_writer import ClipWriter
+from tests.support.keyframes.many_commands import run_commands
+
+# Relevance is the share of the frame's grey level that the query names; `slow` sleeps for each batch.
+ENCODER = """
+import time
+import numpy as np
+from focus_eval.keyframes.encoders.base import Encoder
+
+
+class Greys(Encoder):
+    name, revision, stores_embeddings, needs_gpu = "sheet_greys", "1", True, False
+
+    def __init__(self, seconds: float = 0.0):
+        self.seconds = seconds
+
+    def embed(self, frames):
+        time.sleep(self.seconds)
+        return frames.mean(axis=(1, 2, 3), dtype=np.float64).astype(np.float32)[:, None]
+
+    def relevance(self, features, query):
+        return 1 - np.abs(features[:, 0] - float(query)).astype(np.float64) / 255
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Four clips whose grey level rises from 0 to 250 in 5 s, each by other steps, and an encoder of grey levels."""
+    folder = tmp_path_factory.mktemp("clips")
+    (folder / "clips").mkdir()
+    for number in range(4):
+        with ClipWriter(folder / "clips" / f"v{number}.mp4", width=64, height=48, fps=10, gop=10) as writer:
+            for frame in range(50):
+                writer.write(np.full((48, 64, 3), 5 * ((frame + 7 * number) % 50), np.uint8))
+    # Installed as a plugin: here for the commands of this process, by PYTHONPATH for those of others.
+    (folder / "sheet_greys.py").write_text(ENCODER)
+    (folder / "greys-1.dist-info").mkdir()
+    (folder / "greys-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: greys\nVersion: 1\n")
+    entry = "[focus_eval.encoders]\nsheet_greys = sheet_greys:Greys\n"
+    (folder / "greys-1.dist-info" / "entry_points.txt").write_text(entry)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setenv("PYTHONPATH", str(folder))
+        yield folder
+
+
+def select(*arguments):
+    (ran,) = run_commands([["select", *map(str, arguments)]])
+    return ran
+
+
+def table_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_rows(path, rows, columns=("video", "query")):
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([columns, *rows])
+    return path
+
+
+def options(folder, **encoder_options):
+    settings = [f"-e{name}={value}" for name, value in encoder_options.items()]
+    return ["--encoder", "sheet_greys", *settings, "-k", "3", "--videos", folder / "clips"]
+
+
+ROWS = [("v0.mp4", "100"), ("v1.mp4", "30"), ("v0.mp4", "200"), ("v2.mp4", "0"), ("v3.mp4", "250"), ("v1.mp4", "90")]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_each_row_gets_what_select_chooses_for_it_alone(folder, tmp_path, workers):
+    sheet = write_rows(tmp_path / "rows.csv", ROWS)
+    ran = select("--from", sheet, "--out", tmp_path / "out", "--workers", workers, *options(folder))
+    assert ran.code == 0, ran.err
+    lines = table_of(tmp_path / "out" / "keyframes.csv")
+    assert [(line["id"], line["video"], line["query"], line["error"]) for line in lines] == [
+        (str(number), *row, "") for number, row in enumerate(ROWS, start=1)
+    ]
+    for line in lines[:3]:
+        alone = select(folder / "clips" / line["video"], "--query", line["query"], "--json", *options(folder)[:-2])
+        record = json.loads(alone.out)
+        assert line["frames"] == " ".join(map(str, record["keyframes"]))
+        assert [float(seconds) for seconds in line["times_seconds"].split()] == record["times_seconds"]
+        pictures = sorted((tmp_path / "out" / line["pictures"]).glob("*.jpg"))
+        shown = [5 * ((frame + 7 * int(line["video"][1])) % 50) for frame in record["keyframes"]]
+        assert [np.asarray(Image.open(path)).mean() for path in pictures] == pytest.approx(shown, abs=6)
+        assert Image.open(tmp_path / "out" / line["pictures"] / "sheet.png").width > 500
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert page.count("<img") == 18
+
+
+def test_a_bad_row_is_an_error_in_its_row_and_in_the_exit_code(folder, tmp_path):
+    rows = [
+        ("a/b", "v0.mp4", "100", "1", "0:03"),
+        ("gone", "gone.mp4", "100", "", ""),
+        ("silent", "v1.mp4", "", "", ""),
+        ("late", "v1.mp4", "10", "60", ""),
+        ("back", "v1.mp4", "10", "3", "2"),
+        ("text", "v1.mp4", "10", "soon", ""),
+        ("..", "v2.mp4", "0", "", ""),
+    ]
+    sheet = write_rows(tmp_path / "rows.csv", rows, columns=("ID", "film", "Question", "start", "end"))
+    out = tmp_path / "out" / "table.jsonl"
+    ran = select("--from", sheet, "--column", "video=film", "--out", out, *options(folder))
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert ran.code == 2
+    assert "5 rows failed" in ran.err
+    assert [line["id"] for line in lines] == [row[0] for row in rows]
+    errors = {line["id"]: line["error"] for line in lines}
+    assert all(1 <= seconds < 3 for seconds in lines[0]["times_seconds"])
+    assert (errors["a/b"], errors[".."]) == ("", "")
+    assert errors["gone"].endswith("gone.mp4: no such file; check the path")
+    assert errors["silent"] == "the row has no query"
+    assert "60" in errors["late"]
+    assert errors["back"] == "a stretch from 3 s to 2 s has no frame"
+    assert errors["text"] == "start must be seconds or H:MM:SS, got 'soon'"
+    assert {path.parent.name for path in (tmp_path / "out").rglob("*.jpg")} == {
+        Path(lines[0]["pictures"]).name, Path(lines[6]["pictures"]).name
+    }  # fmt: skip
+    # The video comes, and the same command adds its row.
+    (folder / "clips" / "gone.mp4").write_bytes((folder / "clips" / "v3.mp4").read_bytes())
+    try:
+        ran = select("--from", sheet, "--column", "video=film", "--out", out, *options(folder))
+    finally:
+        (folder / "clips" / "gone.mp4").unlink()
+    assert "2 rows of 7 finished by an earlier start" in ran.out
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["id"] for line in lines if not line["error"]] == ["a/b", "gone", ".."]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "an empty file; its first line names the columns"),
+        ("video,query\n", "no row below"),
+        ("film,query\nv0.mp4,1\n", "no column video; it has film, query: name it with --column video=NAME"),
+        ("video,text\nv0.mp4,1\n", "no column query; it has video, text: name it with --column query=NAME"),
+        ("video,Query,query\nv0.mp4,1,2\n", "2 columns fit query ('Query', 'query')"),
+        ("id,video,query\n7,v0.mp4,1\n8,v0.mp4,1\n7,v0.mp4,1\n", "rows 1, 3 have the same id '7'"),
+        ("video,query\nv0.mp4,a, b\n", "row 1 has 3 cells under 2 columns"),
+        ('video,query\nv0.mp4,"1\n', "is a quotation mark not closed"),
+    ],
+)
+def test_a_sheet_that_cannot_be_read_is_one_clear_line(tmp_path, text, message):
+    (tmp_path / "rows.csv").write_text(text)
+    ran = select("--from", tmp_path / "rows.csv", "--out", tmp_path / "out", "--sampler", "uniform")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert message in ran.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_marks_and_separators_of_other_programs_are_read(tmp_path, encoding, separator):
+    lines = [["Video", "Question", "Options", "Answer"], ["ä b.mp4", '"Is it, or not;?"', "yes | no", "No"]]
+    (tmp_path / "rows.csv").write_text("\r\n".join(map(separator.join, lines)), encoding=encoding)
+    (row,) = read_sheet(tmp_path / "rows.csv").rows
+    assert (row.id, row.path, row.query) == ("1", tmp_path / "ä b.mp4", "Is it, or not;?")
+    assert (row.options, row.answer) == (("yes", "no"), "B")
+
+
+def test_the_same_rows_are_read_from_json_lines_and_parquet(tmp_path):
+    values = [
+        {"video": "a.mp4", "query": "x", "question": "What?", "start": 1.5, "options": ["u", "v"], "answer": "A"},
+        {"video": "b.mp4", "query": None, "question": "Who?", "start": None, "options": None, "answer": None},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(values), tmp_path / "rows.parquet")
+    sheets = [read_sheet(tmp_path / f"rows.{suffix}", videos=tmp_path / "v") for suffix in ("jsonl", "parquet")]
+    assert sheets[0].rows == sheets[1].rows
+    first, second = sheets[0].rows
+    assert (first.query, first.question, first.start_seconds, first.answer) == ("x", "What?", 1.5, "A")
+    assert (second.query, second.path) == ("Who?", tmp_path / "v" / "b.mp4")
+
+
+def test_ten_thousand_rows_are_read_in_a_second(tmp_path):
+    write_rows(tmp_path / "rows.csv", [(f"v{number % 30}.mp4", str(number)) for number in range(10_000)])
+    started = time.process_time()
+    sheet = read_sheet(tmp_path / "rows.csv")
+    assert time.process_time() - started < 3
+    assert (len(sheet.rows), sheet.ids[0], sheet.ids[-1]) == (10_000, "00001", "10000")
+
+
+def test_other_settings_or_another_query_do_not_mix_with_what_a_folder_has(folder, tmp_path):
+    sheet = write_rows(tmp_path / "rows.csv", ROWS[:2])
+    arguments = ["--from", sheet, "--out", tmp_path / "out", *options(folder)]
+    assert select(*arguments).code == 0
+    before = (tmp_path / "out" / "keyframes.csv").read_bytes()
+    ran = select(*arguments, "--seed", "1", "-k", "2")
+    assert (ran.code, "row '1' was chosen with other settings" in ran.err) == (2, True)
+    write_rows(sheet, [("v0.mp4", "100"), ("v1.mp4", "31")])
+    ran = select(*arguments)
+    assert (ran.code, "row '2' was chosen with the query '30'" in ran.err) == (2, True)
+    assert (tmp_path / "out" / "keyframes.csv").read_bytes() == before
+
+
+def started(folder, sheet, out, *, workers, limit=""):
+    command = [sys.executable, "-c", f"import sys\n{limit}\nfrom focus_eval.cli import main\nmain()", "select"]
+    command += ["--from", sheet, "--out", out, "--workers", workers, *options(folder, seconds=0.05)]
+    return subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def record_ids(out):
+    records = [json.loads(line) for line in (out / "selections" / "rows" / "rows.jsonl").read_text().splitlines()]
+    return [record["question_id"] for record in records]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_kills_neither_lose_nor_double_a_row(folder, tmp_path, workers):
+    rows = [(f"v{number % 4}.mp4", str(number)) for number in range(40)]
+    sheet, out = write_rows(tmp_path / "rows.csv", rows), tmp_path / "out"
+    draw = random.Random(workers)
+    for _ in range(6):
+        process = started(folder, sheet, out, workers=workers)
+        time.sleep(draw.uniform(1.5, 3.5))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    ran = select("--from", sheet, "--out", out, "--workers", workers, *options(folder, seconds=0.05))
+    assert ran.code == 0, ran.err
+    assert sorted(record_ids(out), key=int) == [str(number) for number in range(1, 41)] or sorted(record_ids(out)) == [
+        f"{number:02}" for number in range(1, 41)
+    ]
+    select("--from", sheet, "--out", tmp_path / "whole", *options(folder, seconds=0))
+    assert (out / "keyframes.csv").read_bytes() == (tmp_path / "whole" / "keyframes.csv").read_bytes()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupt_keeps_finished_rows_and_says_how_to_go_on(folder, tmp_path, workers):
+    rows = [(f"v{number % 4}.mp4", str(number)) for number in range(200)]
+    sheet, out = write_rows(tmp_path / "rows.csv", rows), tmp_path / "out"
+    process = started(folder, sheet, out, workers=workers)
+    table = out / "keyframes.csv"
+    for _ in range(600):
+        if table.exists() and len(table.read_text().splitlines()) > 2:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode not in (0, 2)
+    assert "stopped; finished rows are kept. Run the same command again to continue." in errors
+    assert "Traceback" not in errors
+    lines = table_of(table)
+    assert [line["id"] for line in lines if not line["error"]] == sorted(record_ids(out))
+    assert 0 < len(lines) < 200
+
+
+def test_a_full_disk_ends_the_run_with_one_line_and_finished_rows_stay(folder, tmp_path):
+    sheet, out = write_rows(tmp_path / "rows.csv", ROWS), tmp_path / "out"
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
+    process = started(folder, sheet, out, workers=1, limit=limit)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "cannot be written" in errors
+    assert "Traceback" not in errors
+    assert select("--from", sheet, "--out", out, *options(folder, seconds=0.05)).code == 0
+    assert sorted(record_ids(out)) == list("123456")
+
+
+def test_columns_are_refused_in_a_message_of_their_own(tmp_path):
+    write_rows(tmp_path / "rows.csv", [("a.mp4", "1")])
+    with pytest.raises(InvalidInput, match="no column 'film' for video; it has video, query"):
+        read_sheet(tmp_path / "rows.csv", columns={"video": "film"})
+    with pytest.raises(InvalidInput, match="unknown role of a column 'vido'"):
+        read_sheet(tmp_path / "rows.csv", columns={"vido": "film"})
