@@ -109,8 +109,13 @@ class SearchPool:
         self._processes.close()
 
     def _run_job(self, job: Sequence[Search], take: Callable[[Search, Result], None]) -> None:
+        path, store, backend = job[0].path, self._selector.store, self._selector.backend
+        is_fed = self._processes.n_processes and path.is_file() and is_video_name(path) and self._fps is None
         try:
-            opened = self._open(job[0].path)
+            if is_fed:
+                opened = self._processes.open_video(path, backend=displayed(backend), n_threads=1, kept=store)
+            else:
+                opened = open_source(path, fps=self._fps, backend=backend, kept=store)
         except RunError:
             raise
         except Exception as error:  # noqa: BLE001 (handed over: one video never ends all)
@@ -127,12 +132,6 @@ class SearchPool:
                 if self._stopped_by is not None:
                     raise RunError("stopped") from self._stopped_by
                 take(search, result)
-
-    def _open(self, path: Path) -> VideoReader:
-        store, backend = self._selector.store, self._selector.backend
-        if self._processes.n_processes and path.is_file() and is_video_name(path) and self._fps is None:
-            return self._processes.open_video(path, backend=displayed(backend), n_threads=1, kept=store)
-        return open_source(path, fps=self._fps, backend=backend, kept=store)
 
     def _choose(self, reader: VideoReader, job: Sequence[Search]) -> list[tuple[Search, Result]]:
         """The selection of each search, or its error."""

@@ -71,6 +71,8 @@ _START = (
     "import sys; sys.path[:] = sys.argv[2:]; from focus_eval.keyframes.video.feed import serve; serve(int(sys.argv[1]))"
 )
 _PARENT_SECONDS = 2.0
+# Messages to a process that get no reply.
+_NOTES = ("ring", "forget", "drop")
 
 
 class VideoState(NamedTuple):
@@ -785,16 +787,10 @@ class _Decoding:
 
     def run(self) -> None:
         while True:
-            kind, *arguments = self._line.recv()
-            if kind == "ring":
-                number, n_bytes = arguments
-                _, (descriptor,), _, _ = socket.recv_fds(self._socket, 1, 1)
-                self._rings[number] = mmap.mmap(descriptor, n_bytes)
-                os.close(descriptor)
-            elif kind == "forget":
-                self._rings.pop(arguments[0], None)
-            elif kind == "drop":
-                self._end(arguments[0])
+            message = self._line.recv()
+            kind, *arguments = message
+            if kind in _NOTES:
+                self._take_note(message)
             elif kind == "frames":
                 self._line.send(("result", *self._frames(*arguments)))
             else:
@@ -803,6 +799,19 @@ class _Decoding:
                 except Exception as error:  # noqa: BLE001 (raised again in the process that asked)
                     reply = (None, _portable(error))
                 self._line.send(("result", *reply))
+
+    def _take_note(self, message: tuple[Any, ...]) -> None:
+        """Do what a message says that gets no reply."""
+        kind, *arguments = message
+        if kind == "ring":
+            number, n_bytes = arguments
+            _, (descriptor,), _, _ = socket.recv_fds(self._socket, 1, 1)
+            self._rings[number] = mmap.mmap(descriptor, n_bytes)
+            os.close(descriptor)
+        elif kind == "forget":
+            self._rings.pop(arguments[0], None)
+        else:
+            self._end(arguments[0])
 
     def _scan(self, source: VideoState) -> Scan:
         scan = scan_file(source.path)
@@ -874,7 +883,9 @@ class _Decoding:
         scan = recent_scan(source.path, source.state)
         if scan is None:
             self._line.send(("scan?",))
-            scan = self._line.recv()
+            # A request of another video may end meanwhile: what comes before the scan says so.
+            while not isinstance(scan := self._line.recv(), Scan):
+                self._take_note(scan)
         remember_scan(source.path, source.state, scan, most=OPEN_READERS)
         return PyAVReader(source.path, n_threads=1, **dict(source.options))
 

@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from focus_eval.core.errors import InvalidInput
+from focus_eval.keyframes.encoders.registry import ENCODERS
 from focus_eval.keyframes.question_sheet import read_sheet
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 from tests.support.keyframes.many_commands import run_commands
@@ -63,7 +64,9 @@ def folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
         patch.setenv("PYTHONPATH", str(folder))
+        ENCODERS.clear()
         yield folder
+    ENCODERS.clear()
 
 
 def select(*arguments):

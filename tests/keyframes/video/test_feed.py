@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -361,3 +364,16 @@ def test_one_core_and_tiny_videos_start_no_process(tmp_path, video_path):
         assert not isinstance(video, FedReader)
         assert frame_number(video.read([7])[0]) == 7
         assert child_pids() == earlier_pids
+
+
+def test_requests_that_end_early_do_not_disturb_those_of_other_videos(tmp_path, video_path):
+    paths = [shutil.copy(video_path, tmp_path / f"{number}.mp4") for number in range(40)]
+
+    def first_numbers(path):
+        with processes.open_video(path) as video:
+            frames = itertools.islice(video.stream(np.arange(100)), 4)
+            return [(frame, frame_number(pixels)) for frame, pixels in frames]
+
+    # A process that asks for the scan of one video is told meanwhile that the request for another has ended.
+    with DecodeProcesses(2) as processes, ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(first_numbers, paths)) == [[(number, number) for number in range(4)]] * 40
