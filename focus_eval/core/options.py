@@ -74,7 +74,7 @@ def make(owner: str, kind: Callable[..., T], values: Mapping[str, Any]) -> T:
     return kind(**options)
 
 
-def declared_types(kind: Callable[..., Any]) -> dict[str, Any]:
+def declared_types(kind: Callable[..., object]) -> dict[str, Any]:
     """Return the options of a class by name, with their declared types: its fields, or its constructor's keywords.
 
     A constructor that takes any keyword (`**options`) has the fields of the class's `options_type` besides.
@@ -107,7 +107,7 @@ def parse_named(text: str) -> tuple[str, dict[str, str]]:
     return match["name"], parse_assignments(_NEXT.split(match["options"]))
 
 
-def named_text(name: str, options: Mapping[str, Any]) -> str:
+def named_text(name: str, options: Mapping[str, object]) -> str:
     """Return a plugin's name and options as one text, `name:option=value,option=value`; `parse_named` reads it back.
 
     True, False and None are written true, false and none; without options the text is the name alone.
@@ -118,7 +118,7 @@ def named_text(name: str, options: Mapping[str, Any]) -> str:
     return f"{name}:{','.join(pairs)}" if pairs else name
 
 
-def named_options(text: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def named_options(text: str, options: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
     """Return the plugin name in `text`, and the options written in it (as text) merged with `options`.
 
     Raises:
@@ -157,7 +157,7 @@ def check_names(owner: str, names: Iterable[str], values: Iterable[str]) -> None
             raise unknown_name(f"option of {owner}:", name, options)
 
 
-def read_options(owner: str, hints: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def read_options(owner: str, hints: Mapping[str, object], values: Mapping[str, object]) -> dict[str, Any]:
     """Return `values` in the types that `hints` declare, by option name.
 
     Text ("0.25", "auto", "none", "true") is read as the declared type; other values are checked against it. Values of
@@ -171,7 +171,7 @@ def read_options(owner: str, hints: Mapping[str, Any], values: Mapping[str, Any]
     return {name: read_value(owner, name, hints[name], value) for name, value in values.items()}
 
 
-def read_value(owner: str, name: str, hint: Any, value: Any) -> Any:
+def read_value(owner: str, name: str, hint: object, value: object) -> Any:
     """Return the `value` of option `name` in the type `hint`, parsed if it is text; the range is not checked here.
 
     Raises:
@@ -189,7 +189,7 @@ def field_types(kind: type) -> dict[str, Any]:
     return {declared.name: hints[declared.name] for declared in fields(kind) if declared.init}
 
 
-def checked_values(owner: str, instance: Any) -> dict[str, Any]:
+def checked_values(owner: str, instance: Any) -> dict[str, object]:
     """Return the options of dataclass `instance` in their declared types: an int becomes a float if one is declared.
 
     Raises:
@@ -211,27 +211,27 @@ def checked_values(owner: str, instance: Any) -> dict[str, Any]:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: type) -> dict[str, object]:
     """The type hints of the class by attribute, cached."""
     return get_type_hints(kind)
 
 
-def can_be_written(hint: Any) -> bool:
+def can_be_written(hint: object) -> bool:
     """Return True if every value of the type `hint` can be written as text and read back: no list, no class."""
     return all(_is_plain(member) and member != _TEXTS for member in _members(hint))
 
 
-def _members(hint: Any) -> tuple[Any, ...]:
+def _members(hint: object) -> tuple[Any, ...]:
     """The types in a union hint, or a tuple of `hint` alone."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def _is_plain(member: Any) -> bool:
+def _is_plain(member: object) -> bool:
     """True if `member` is a type that options parse and check: see `_PLAIN`, a Literal, or a list of texts."""
     return member in _PLAIN or get_origin(member) is Literal or member == _TEXTS
 
 
-def _typed(value: Any, hint: Any) -> Any:
+def _typed(value: Any, hint: Any) -> object:
     """Return `value` as one of the types of `hint`, without parsing text; `_NOT_THAT`, a marker, if none fits.
 
     An int fits a float; no boolean fits a number; NaN and infinity fit nothing. Other types than plain ones fit always.
@@ -255,7 +255,7 @@ def _typed(value: Any, hint: Any) -> Any:
     return _NOT_THAT
 
 
-def _from_text(text: str, hint: Any) -> Any:
+def _from_text(text: str, hint: object) -> object:
     """`text` parsed as the narrowest type of `hint` that fits; `_NOT_THAT`, a marker, if none does."""
     members = _members(hint)
     if type(None) in members and text.lower() in ("none", "null"):
@@ -277,7 +277,9 @@ def _from_text(text: str, hint: Any) -> Any:
     return text if str in members or not all(_is_plain(member) for member in members) else _NOT_THAT
 
 
-def _refusal(owner: str, name: str, hint: Any, value: Any, limits: Mapping[str, Any] = _NO_LIMITS) -> InvalidInput:
+def _refusal(
+    owner: str, name: str, hint: object, value: object, limits: Mapping[str, object] = _NO_LIMITS
+) -> InvalidInput:
     """The error for a `value` of another type than `hint` or outside `limits`, with what is expected."""
     words = {
         int: "an integer",

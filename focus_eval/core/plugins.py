@@ -132,7 +132,7 @@ class Registry(Generic[T]):
             raise UnknownName(f"unknown {self.noun} {name!r}; write a {self.noun} in a file as FILE.py:Class{of_file}")
         raise unknown_name(self.noun, name, self.plugins)
 
-    def fact(self, name: str, attribute: str, default: Any = None) -> Any:
+    def fact(self, name: str, attribute: str, default: object = None) -> Any:
         """Return a class attribute of plugin `name`; built-in plugins are not imported for it. Raises as `load`."""
         if name in self.plugins and self.plugins[name].module:
             return self.plugins[name].facts.get(attribute, default)
@@ -215,7 +215,7 @@ class Registry(Generic[T]):
 
 
 def classes_in(
-    *packages: str, base: str = "", name_of: Callable[[Mapping[str, Any]], str] | None = None
+    *packages: str, base: str = "", name_of: Callable[[Mapping[str, object]], str] | None = None
 ) -> Callable[[], Iterator[Plugin]]:
     """Return a function that finds the named classes in the files of `packages` without importing them.
 
@@ -292,7 +292,7 @@ def class_of_file(path: str, class_name: str) -> Any:
     return kind
 
 
-def check_derived(loaded: Any, label: str, *, base: type) -> Any:
+def check_derived(loaded: object, label: str, *, base: type) -> Any:
     """Return `loaded` if it is a class derived from `base`.
 
     Raises:

@@ -82,7 +82,7 @@ def lines_of(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def whole_texts(value: Any) -> Any:
+def whole_texts(value: object) -> object:
     """Return a JSON value with `whole_text` applied to every string in it."""
     if isinstance(value, str):
         return whole_text(value)
@@ -102,7 +102,7 @@ def read_json(path: Path) -> Any:
     return parse_json(read_text(path), location=str(path))
 
 
-def read_json_object(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, object]:
     """Return the object in a JSON file. Raises as `read_json`, and for a value that is not an object."""
     value = read_json(path)
     if not isinstance(value, dict):
@@ -110,7 +110,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def parse_json(text: str, *, location: str) -> Any:
+def parse_json(text: str, *, location: str) -> object:
     """Return the value of a JSON text. Raises as `read_json`, with messages that start with `location`."""
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys)
@@ -130,7 +130,7 @@ class _RepeatedKey(Exception):
     """Error for a key that occurs twice in one object of a JSON file."""
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """The pairs of a JSON object as a dict; raises _RepeatedKey if a key occurs twice (hook of `json.loads`)."""
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
@@ -145,7 +145,7 @@ def yaml_loader() -> type[Any]:
     import yaml
 
     class PlainLoader(yaml.SafeLoader):
-        def construct_object(self, node: Any, deep: bool = False) -> Any:
+        def construct_object(self, node: Any, deep: bool = False) -> object:
             """Return the value of a YAML node, text without lone surrogates.
 
             A bad value raises a YAML error with its line.

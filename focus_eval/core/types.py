@@ -61,7 +61,7 @@ def frozen_floats(values: ArrayLike) -> FloatArray:
     return array
 
 
-def whole_number(value: Any, label: str, *, at_least: int = 1) -> int:
+def whole_number(value: object, label: str, *, at_least: int = 1) -> int:
     """Return `value` as an int.
 
     Raises:
@@ -96,7 +96,7 @@ def finite_seconds(values: ArrayLike, label: str) -> FloatArray:
     return times
 
 
-def usable_path(value: Any, label: str) -> Path:
+def usable_path(value: object, label: str) -> Path:
     """Return `value` as a path that is valid on this system, whether or not it exists; file:///x.mp4 is /x.mp4.
 
     Raises:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -207,7 +207,7 @@ def _broken_facts(selection: Selection) -> dict[str, str]:
     return {}
 
 
-def _global_generators() -> tuple[Any, ...]:
+def _global_generators() -> tuple[object, ...]:
     """The states of the global generators of NumPy, Python and torch; unequal after a draw from one."""
     name, keys, *position = np.random.get_state()  # noqa: NPY002 (to see whether it was used)
     torch = sys.modules.get("torch")  # torch is checked only if the sampler imported it
@@ -271,7 +271,7 @@ class CheckResult:
 
 def check_sampler(
     name: str,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     *,
     with_second_start: bool = True,
     seconds_allowed: float = SECONDS_ALLOWED,

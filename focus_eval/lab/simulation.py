@@ -120,7 +120,7 @@ class SimulationConfig(BaseModel):
         return [(sampler, k, seed) for sampler, k in self.series() for seed in self.seeds]
 
 
-def options_at(name: str, percent: float) -> dict[str, Any]:
+def options_at(name: str, percent: float) -> dict[str, object]:
     """Return the options with which a sampler scores `percent` of the frames of a long video at 25 frames a second.
 
     The FOCUS family gets longer arms and fewer pulls in one proportion, so that the share of coarse pulls stays.

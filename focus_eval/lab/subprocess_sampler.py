@@ -50,7 +50,7 @@ class SubprocessSampler(FrameSampler):
         for name, value in _checked_options(self.spec, self.has_other_hash_seed, options).items():
             object.__setattr__(self, name, value)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Pickle the spec and the options, since the class lies in no module and is made again on loading."""
         return _remade_sampler, (self.spec, self.has_other_hash_seed, self.options)
 
@@ -67,7 +67,7 @@ class SubprocessSampler(FrameSampler):
         result: tuple[Any, list[str]] = self._ask("suite", seconds_allowed=seconds_allowed)
         return result
 
-    def _ask(self, ask: str, *, answering: SelectionRequest | None = None, **question: Any) -> Any:
+    def _ask(self, ask: str, *, answering: SelectionRequest | None = None, **question: object) -> Any:
         """Send a question about this sampler to its process and return the answer."""
         question = {"ask": ask, "spec": self.spec, "options": self.options, **question}
         return _ask(self.spec, self.has_other_hash_seed, question, answering=answering)
@@ -106,7 +106,7 @@ def subprocess_class(spec: str, *, has_other_hash_seed: bool = False) -> type[Fr
     return cast("type[FrameSampler]", made_class)
 
 
-def make_apart(name: str, **options: Any) -> FrameSampler:
+def make_apart(name: str, **options: object) -> FrameSampler:
     """Return the sampler `name` with `options` as `make_sampler` does; that of a file runs in a process of its own.
 
     A stranger's file may end its process or change modules that it shares with the ledger.
@@ -121,7 +121,7 @@ def class_apart(name: str) -> type[FrameSampler]:
     return subprocess_class(os.path.abspath(plain_name)) if ".py:" in plain_name else sampler_class(plain_name)
 
 
-def make_in_subprocess(name: str, *, has_other_hash_seed: bool = False, **options: Any) -> FrameSampler:
+def make_in_subprocess(name: str, *, has_other_hash_seed: bool = False, **options: object) -> FrameSampler:
     """Return the sampler `name` with `options`, run in a process of its own, or in a second, newly started one."""
     # The other process stays in the folder that it was started in.
     spec = os.path.abspath(name) if ".py:" in name else name
@@ -135,14 +135,14 @@ def _remade_sampler(spec: str, has_other_hash_seed: bool, options: Mapping[str, 
 
 
 @cache
-def _checked_options(spec: str, has_other_hash_seed: bool, options: str) -> dict[str, Any]:
+def _checked_options(spec: str, has_other_hash_seed: bool, options: str) -> dict[str, object]:
     """The options as the sampler's process reads them; cached by their JSON."""
     question = {"ask": "options", "spec": spec, "options": json.loads(options)}
     return cast("dict[str, Any]", _ask(spec, has_other_hash_seed, question))
 
 
 def _ask(
-    spec: str, has_other_hash_seed: bool, question: Mapping[str, Any], *, answering: SelectionRequest | None = None
+    spec: str, has_other_hash_seed: bool, question: Mapping[str, object], *, answering: SelectionRequest | None = None
 ) -> Any:
     """Send `question` to the sampler's process and return its answer; its pulls are served from `answering`."""
     our_end, process_end = socket.socketpair()
@@ -176,8 +176,8 @@ def _serve(
     request: SelectionRequest,
     receiver: str,
     method: str,
-    arguments: Sequence[Any],
-    keywords: Mapping[str, Any],
+    arguments: Sequence[object],
+    keywords: Mapping[str, object],
 ) -> FocusEvalError | None:
     """Answer one pull or model call of the sampler; return the error that was sent back to it, None if none."""
     try:

@@ -225,7 +225,7 @@ _ALL = (
 WORLDS: dict[str, World] = {world.name: world for world in _ALL}
 
 
-def world_of(entry: str | dict[str, Any]) -> World:
+def world_of(entry: str | dict[str, object]) -> World:
     """Return the world of that name, or one with other parameters.
 
     Args:

@@ -17,7 +17,7 @@ from focus_eval.keyframes.rows.files import locked_at_once, write_sealed_json
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, RowT, RowWriter, SelectionRow, answer_row
 
 
-def describe_part(file: Path, document: Callable[[], Mapping[str, Any]]) -> None:
+def describe_part(file: Path, document: Callable[[], Mapping[str, object]]) -> None:
     """Write the description of a selection or a cell to `file`, unless it is there; makes its folder."""
     file.parent.mkdir(parents=True, exist_ok=True)
     # Written once: the folder's name ends in a hash of what the description says, so it cannot change.
@@ -75,7 +75,7 @@ class Cell:
         self.settings = settings
         self.path = path
         self._file_name = file_name
-        self._folders: dict[type[Any], Path] = {AnswerRow: answers}
+        self._folders: dict[type[object], Path] = {AnswerRow: answers}
         if selections is not None:
             self._folders[SelectionRow] = selections
         self._description = description
@@ -84,7 +84,7 @@ class Cell:
         self._lock = threading.Lock()
         self._open_files = ExitStack()
         self._is_locked = self._has_prompt = False
-        self._writers: dict[type[Any], RowWriter] = {}
+        self._writers: dict[type[object], RowWriter] = {}
         self._earlier: dict[type[Any], dict[str, Any]] = {}
 
     def write_answer(self, framed: FramedQuestion, reply: ModelReply) -> AnswerRow:
@@ -168,7 +168,7 @@ class Cell:
             earlier: RowT | None = self._earlier[kind].get(question_id)
         return earlier
 
-    def _write_prompt(self, record: Mapping[str, Any]) -> None:
+    def _write_prompt(self, record: Mapping[str, object]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         try:
             write_sealed_json(self.path / PROMPT_FILE, record)

@@ -51,7 +51,7 @@ class Chooser(Protocol):
     def identity(self) -> Mapping[str, Any]: ...
     @property
     def needs_gpu(self) -> bool: ...
-    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Any]) -> None:
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, object]) -> None:
         """Called before the first choice with all questions, and the documents of their tasks by split.
 
         Raises:
@@ -93,7 +93,7 @@ class SamplerChooser:
         encoders = (self.selector.encoder, self.selector.scan_encoder)
         return any(str(encoder.device).startswith("cuda") for encoder in encoders if encoder is not None)
 
-    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Any]) -> None:
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, object]) -> None:
         """As in `Chooser`; does nothing."""
 
     def choose(
@@ -144,7 +144,7 @@ class GivenRows:
         self._rows = rows
         self.selection_id = next(iter(rows.values())).selection_id if rows else ""
 
-    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Any]) -> None:
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, object]) -> None:
         """As in `Chooser`; does nothing."""
 
     def choose(

@@ -137,7 +137,7 @@ class FrameBatch:
         self.on_read()
         return self.encoded
 
-    def with_encoded(self, encoded: Any, *, n_bytes: int) -> FrameBatch:
+    def with_encoded(self, encoded: object, *, n_bytes: int) -> FrameBatch:
         """Return these frames as `encoded`, an adapter's form of the pixels of `n_bytes` bytes, without the pixels."""
         no_pixels = np.empty((0, *self.pixels.shape[1:]), dtype=np.uint8)
         return replace(self, encoded=encoded, encoded_bytes=n_bytes, pixels=no_pixels)
@@ -177,7 +177,7 @@ class PathWithFrames(str):
         """Return the path itself: a copy would lose the record that its frames were taken."""
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> PathWithFrames:
+    def __deepcopy__(self, memo: dict[int, object]) -> PathWithFrames:
         """Return the path itself: a copy would lose the record that its frames were taken."""
         return self
 

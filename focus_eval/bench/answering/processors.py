@@ -25,7 +25,7 @@ class OwnProcessors:
         self._spare: SimpleQueue[tuple[dict[str, Any], dict[str, Any]]] = SimpleQueue()
 
     @contextmanager
-    def of(self, model: Any, place: Place) -> Iterator[dict[str, Any]]:
+    def of(self, model: object, place: Place) -> Iterator[dict[str, Any]]:
         """Yield copies of the processors and tokenizers of `model`, by attribute name.
 
         Processors, but not tokenizers, move their inputs to the device only when `place` is near the model.
@@ -44,7 +44,7 @@ class OwnProcessors:
         finally:
             self._spare.put((originals, copies))
 
-    def _copies(self, originals: dict[str, Any]) -> dict[str, Any]:
+    def _copies(self, originals: dict[str, Any]) -> dict[str, object]:
         """A spare set of copies of `originals`, or a new one if none is spare or the originals changed."""
         try:
             of, copies = self._spare.get_nowait()
@@ -67,7 +67,7 @@ class NearbyInputs:
         self._processor = processor
         self._place = place
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return the processor's attribute."""
         return getattr(self._processor, name)
 
@@ -77,7 +77,7 @@ class NearbyInputs:
         move = getattr(inputs, "to", None)
         if move is not None:
 
-            def to(*targets: Any, **to_options: Any) -> Any:
+            def to(*targets: object, **to_options: object) -> Any:
                 """Move the inputs to the device once the place is near."""
                 self._place.wait_until_near()
                 return move(*targets, **to_options)

@@ -52,7 +52,7 @@ class RequestParts:
         return (self.task, self.split, self.doc_id)
 
     @property
-    def task_object(self) -> Any:
+    def task_object(self) -> object:
         """lmms-eval's task, whose bound method `look` is; None for a request made by hand."""
         return getattr(self.look, "__self__", None)
 
@@ -146,7 +146,7 @@ class ModelReply:
     fed_frames: tuple[int, ...] = ()
     fallback: str | None = None
     prompt_end: str = ""
-    prompt_record: Mapping[str, Any] | None = None
+    prompt_record: Mapping[str, object] | None = None
     n_reached: int | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     tokens: Mapping[str, int] = field(default_factory=dict)
@@ -163,7 +163,7 @@ def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
 
 
 def read_request(
-    request: Any,
+    request: object,
     documents: Mapping[str, Any],
     *,
     is_simple: bool,
@@ -321,7 +321,7 @@ def _load_media(
     return _single_video_path(videos, parts), media
 
 
-def _single_video_path(visuals: list[Any], parts: RequestParts) -> Path | None:
+def _single_video_path(visuals: list[object], parts: RequestParts) -> Path | None:
     """The path of the one video among a document's visuals; raises InvalidInput for anything else."""
     videos = [visual for visual in visuals if isinstance(visual, str)]
     # k frames of one video is what a selection means; two videos, or an image, have none.
@@ -391,7 +391,7 @@ def form_batches(model: Any, queue: list[TaskQuestion]) -> list[list[TaskQuestio
     return batches
 
 
-def sort_key(model: Any, task_question: TaskQuestion) -> Any:
+def sort_key(model: Any, task_question: TaskQuestion) -> object:
     """Return the stock wrapper's key for sorting `task_question`: by text, the longest first in simple wrappers."""
     context = task_question.parts.context
     if not model.is_simple:

@@ -92,7 +92,7 @@ class TracedModel:
         self._frames_reaching = frames_reaching
 
     # Wrappers read `config`, `device` and more: delegate everything else.
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return the model's attribute."""
         return getattr(self._model, name)
 
@@ -149,7 +149,7 @@ def token_counts(prompt_ids: Any, output: Any, inputs: dict[str, Any], config: A
     return counts
 
 
-def describe_tensors(model: Any, prompt_ids: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+def describe_tensors(model: Any, prompt_ids: Any, inputs: Mapping[str, Any]) -> dict[str, object]:
     """Return what `generate` gets for a batch's first question: token ids without padding, frame pixels, settings.
 
     Args:
@@ -167,21 +167,21 @@ def describe_tensors(model: Any, prompt_ids: Any, inputs: Mapping[str, Any]) -> 
     }
 
 
-def numeric_formats(model: Any) -> dict[str, str]:
+def numeric_formats(model: object) -> dict[str, str]:
     """Return "dtype" and "attention" (the attention implementation) of a transformers model; "" if unknown."""
     dtype, config = getattr(model, "dtype", ""), getattr(model, "config", None)
     attention = getattr(config, "_attn_implementation", None)
     return {"dtype": str(dtype).removeprefix("torch."), "attention": str(attention or "")}
 
 
-def image_parts(messages: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def image_parts(messages: Iterable[Mapping[str, object]]) -> Iterator[dict[str, Any]]:
     """Yield the image parts of chat messages in order."""
     for message in messages:
         if isinstance(message["content"], list):
             yield from (part for part in message["content"] if part.get("type") == "image_url")
 
 
-def describe_messages(payload: Mapping[str, Any]) -> dict[str, Any]:
+def describe_messages(payload: Mapping[str, Any]) -> dict[str, object]:
     """Return "text" and "generation" of a chat request; images in the text are format, size and hash."""
     lines = []
     for message in payload["messages"]:
@@ -192,7 +192,9 @@ def describe_messages(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {"text": "\n".join(lines), "generation": _plain(parameters)}
 
 
-def prompt_record(view: Any, question_id: str, sent: Mapping[str, Any], tokens: Mapping[str, int]) -> dict[str, Any]:
+def prompt_record(
+    view: object, question_id: str, sent: Mapping[str, object], tokens: Mapping[str, int]
+) -> dict[str, object]:
     """Return the prompt record of one question: `sent` with token ids as text, chat template, tokens and versions.
 
     Args:
@@ -216,7 +218,7 @@ def prompt_record(view: Any, question_id: str, sent: Mapping[str, Any], tokens: 
     return {name: value for name, value in fields.items() if value not in (None, "", {}, [])}
 
 
-def end_of_prompt(view: Any, trace: GenerateTrace) -> str:
+def end_of_prompt(view: object, trace: GenerateTrace) -> str:
     """Return the last tokens of the prompt as text, without blanks at its end; "" if they are unknown.
 
     Args:
@@ -261,7 +263,7 @@ def _part_text(part: Mapping[str, Any]) -> str:
     return f"<{head.removeprefix('data:').rstrip(';')}, {len(data) * 3 // 4:,} bytes, {digest}{detail or ''}>"
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(values: Mapping[str, object]) -> dict[str, object]:
     """The entries whose values are numbers, texts, Booleans, or lists of fewer than 20 of these."""
     kinds = (bool, int, float, str)
     return {

@@ -262,7 +262,7 @@ class Benchmark:
     facts: BenchmarkFacts = field(default_factory=BenchmarkFacts)
     shape: FileShape = field(default_factory=FileShape)
 
-    def question(self, document: Mapping[str, Any]) -> Question:
+    def question(self, document: Mapping[str, object]) -> Question:
         """Return the question of one document. Evidence that cannot be read raises no error (see `evidence_unread`).
 
         Raises:
@@ -333,7 +333,7 @@ def split_question(text: str) -> tuple[str, tuple[str, ...]]:
     return text[: marks[0].start()].strip(), tuple(option.strip() for option in [*texts, last])
 
 
-def _value(document: Mapping[str, Any], name: str) -> Any:
+def _value(document: Mapping[str, object], name: str) -> Any:
     """Return the document's value of a declared field, path or template; None if it has none.
 
     `name` may list alternatives, "a|b?": the first with a value counts.
@@ -345,7 +345,7 @@ def _value(document: Mapping[str, Any], name: str) -> Any:
     return None
 
 
-def _filled(document: Mapping[str, Any], template: str) -> str | None:
+def _filled(document: Mapping[str, object], template: str) -> str | None:
     """`template` with each {field} replaced by the document's value; None if one of them is missing or null."""
     parts = set(re.findall(r"\{([^{}]+)\}", template))
     if any(document.get(part) is None for part in parts):
@@ -353,7 +353,7 @@ def _filled(document: Mapping[str, Any], template: str) -> str | None:
     return re.sub(r"\{([^{}]+)\}", lambda match: str(document[match[1]]), template)
 
 
-def _at(document: Mapping[str, Any], path: str) -> Any:
+def _at(document: Mapping[str, object], path: str) -> object:
     """Return the document's value at `path` ("a.b[c]": the entry of a's field b that field c names).
 
     None if missing.
@@ -366,7 +366,7 @@ def _at(document: Mapping[str, Any], path: str) -> Any:
     return None if value is document else value
 
 
-def _text(document: Mapping[str, Any], name: str, *, location: str, field_role: str) -> str:
+def _text(document: Mapping[str, object], name: str, *, location: str, field_role: str) -> str:
     """Return the value of the declared field `name` as text.
 
     Raise InvalidInput if it is missing, empty or no text or integer.
@@ -377,7 +377,7 @@ def _text(document: Mapping[str, Any], name: str, *, location: str, field_role: 
     return str(value)
 
 
-def _missing(document: Mapping[str, Any], name: str, value: Any, *, location: str, field_role: str) -> str:
+def _missing(document: Mapping[str, object], name: str, value: object, *, location: str, field_role: str) -> str:
     """The message for a declared field without a usable value, which lists the document's fields."""
     return (
         f"{location}: {field_role} is declared as field {name!r}, which holds {value!r}; "
@@ -385,7 +385,7 @@ def _missing(document: Mapping[str, Any], name: str, value: Any, *, location: st
     )
 
 
-def _options(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> tuple[str, ...]:
+def _options(document: Mapping[str, object], declared: DocumentFields, *, location: str) -> tuple[str, ...]:
     """Return the option texts of a document without their letters; () for an open question.
 
     They may be a list, a mapping by letter, lettered lines of a text, or one field each; trailing empty ones are
@@ -418,7 +418,7 @@ def _options(document: Mapping[str, Any], declared: DocumentFields, *, location:
 
 
 def _answer(
-    document: Mapping[str, Any], declared: DocumentFields, options: tuple[str, ...], *, location: str
+    document: Mapping[str, object], declared: DocumentFields, options: tuple[str, ...], *, location: str
 ) -> str | None:
     """Return the letter of the correct option, or the text of an open answer; None if the document has none.
 
@@ -454,7 +454,7 @@ def _answer(
 _ANSWER_SAID = {"letter": "the letter of one", "index": "the index", "text": "the text of just one"}
 
 
-def _offset(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> float:
+def _offset(document: Mapping[str, object], declared: DocumentFields, *, location: str) -> float:
     """The seconds that the subtitles' clock is ahead of the video's; 0.0 if not declared or empty."""
     value = _value(document, declared.subtitles_offset) if declared.subtitles_offset else None
     try:
@@ -463,7 +463,7 @@ def _offset(document: Mapping[str, Any], declared: DocumentFields, *, location: 
         raise InvalidInput(f"{location}: {declared.subtitles_offset} must be seconds, got {value!r}") from None
 
 
-def _number(document: Mapping[str, Any], name: str, *, location: str, field_role: str) -> float | None:
+def _number(document: Mapping[str, object], name: str, *, location: str, field_role: str) -> float | None:
     """A declared field as a number above 0; None if undeclared, or if optional ("?") and missing."""
     if not name:
         return None
@@ -481,7 +481,7 @@ def _number(document: Mapping[str, Any], name: str, *, location: str, field_role
     return number
 
 
-def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, location: str) -> str | None:
+def _bucket(document: Mapping[str, object], declared: DocumentFields, *, location: str) -> str | None:
     """Return the length bucket that the document states; None if it states none.
 
     Raises InvalidInput for an unknown bucket, or a missing one unless the field is optional ("?").
@@ -494,7 +494,7 @@ def _bucket(document: Mapping[str, Any], declared: DocumentFields, *, location: 
 
 
 def _evidence(
-    document: Mapping[str, Any], declared: DocumentFields, *, location: str
+    document: Mapping[str, object], declared: DocumentFields, *, location: str
 ) -> tuple[Moments, Intervals, str]:
     """Return moments and intervals of evidence in seconds, and why the stated evidence cannot be read ("" if it can).
 
@@ -507,7 +507,7 @@ def _evidence(
         return (), (), str(error)
 
 
-def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path) -> Iterator[Mapping[str, Any]]:
+def documents_in(rows: Iterable[Mapping[str, object]], shape: FileShape, path: Path) -> Iterator[Mapping[str, object]]:
     """Yield the documents of `rows`, which were read from `path`, one for each question.
 
     If the second file is missing, documents come without its details.
@@ -522,7 +522,7 @@ def documents_in(rows: Iterable[Mapping[str, Any]], shape: FileShape, path: Path
             yield {**document, "beside": details_by_key[key]} if key in details_by_key else document
 
 
-def _questions_of(row: Mapping[str, Any], nested: str, *, location: str) -> Iterator[Mapping[str, Any]]:
+def _questions_of(row: Mapping[str, object], nested: str, *, location: str) -> Iterator[Mapping[str, object]]:
     """Yield `row`, or one document per question in its list field `nested`, with the row's other fields."""
     if not nested or nested not in row:
         yield row
@@ -535,7 +535,7 @@ def _questions_of(row: Mapping[str, Any], nested: str, *, location: str) -> Iter
         yield {**shared, **question}
 
 
-def _beside(shape: FileShape, path: Path) -> Mapping[str, Any]:
+def _beside(shape: FileShape, path: Path) -> Mapping[str, object]:
     """Return the JSON object in the second file of annotation `path`, by key; {} if there is none.
 
     A gzipped file is found too.
@@ -564,7 +564,7 @@ def annotation_fps(unit: str) -> float:
     return float(unit.removeprefix("frames@"))
 
 
-def evidence_of(value: Any, unit: str, *, location: str) -> tuple[Moments, Intervals]:
+def evidence_of(value: object, unit: str, *, location: str) -> tuple[Moments, Intervals]:
     """Return evidence as moments in seconds, and as half-open intervals in seconds; one of the two is empty.
 
     Args:
@@ -596,14 +596,14 @@ def within_video(moments: Moments, duration_seconds: float) -> Moments:
     return tuple(moment for moment in moments if moment <= duration_seconds + END_SLACK_SECONDS)
 
 
-def _moment(number: Any, *, location: str) -> float:
+def _moment(number: object, *, location: str) -> float:
     """`number` as seconds; raises InvalidInput, naming `location`, unless it is finite and at least 0."""
     if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number) or number < 0:
         raise InvalidInput(f"{location}: evidence {number!r} is not a number of 0 or above")
     return float(number)
 
 
-def _interval(pair: Any, *, location: str) -> tuple[float, float]:
+def _interval(pair: object, *, location: str) -> tuple[float, float]:
     """`pair` as start and stop in seconds; raises InvalidInput unless it is two moments in order."""
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
         raise InvalidInput(f"{location}: evidence {pair!r} is not a pair of seconds")
@@ -613,7 +613,7 @@ def _interval(pair: Any, *, location: str) -> tuple[float, float]:
     return start, stop
 
 
-def _from_clock(texts: Sequence[Any], *, location: str) -> tuple[Moments, Intervals]:
+def _from_clock(texts: Sequence[object], *, location: str) -> tuple[Moments, Intervals]:
     """Return moments and intervals, one of them empty, from texts such as 01:23 and 01:23-01:40.
 
     Raises InvalidInput if both kinds occur.

@@ -36,7 +36,7 @@ from focus_eval.core.types import Question, VideoInfo
 BenchmarkMaker = Callable[..., Benchmark]
 
 
-def _check(loaded: Any, label: str) -> BenchmarkMaker:
+def _check(loaded: object, label: str) -> BenchmarkMaker:
     """Return the function that makes a loaded benchmark: the function itself, or one that reads the YAML file.
 
     Raises PluginError for anything else; `label` names the plugin.
@@ -103,7 +103,7 @@ def benchmark_of_task(task_name: str) -> Benchmark:
     return make_benchmark(by_task[task_name])
 
 
-def facts_of(name: str, stated_facts: Mapping[str, Any] | None = None) -> BenchmarkFacts:
+def facts_of(name: str, stated_facts: Mapping[str, object] | None = None) -> BenchmarkFacts:
     """Return the facts of a benchmark: `stated_facts`, else those of its YAML file; defaults if neither has any.
 
     Args:
@@ -196,7 +196,7 @@ def read_annotations(name: str | Benchmark, path: str | Path) -> list[Question]:
     return questions_of(benchmark, documents, location=str(path))
 
 
-def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], *, location: str) -> list[Question]:
+def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, object]], *, location: str) -> list[Question]:
     """Return the questions of benchmark `name` in `documents`, in their order. Raises as `read_annotations`."""
     benchmark = make_benchmark(name) if isinstance(name, str) else name
     questions = []
@@ -227,7 +227,7 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, Any]], 
     return questions
 
 
-def read_documents(path: Path) -> list[Mapping[str, Any]]:
+def read_documents(path: Path) -> list[Mapping[str, object]]:
     """Return the rows of an annotation file or folder as dictionaries. Raises as `read_annotations`."""
     if path.is_dir():
         shards = sorted(path.glob("validation-*.parquet")) or sorted(path.glob("test-*.parquet"))

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from focus_eval.bench.matrix.hours import Machine
@@ -40,7 +40,7 @@ Differences = Mapping[str, Sequence[tuple["Discordance", float | None]]]
 
 def plan_document(
     plans: Sequence[tuple[Plan, Differences]], preflight: Preflight, machine: Machine | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the document of `plan`.
 
     Args:
@@ -56,7 +56,7 @@ def plan_document(
     }
 
 
-def _matrix_document(plan: Plan, differences: Differences, machine: Machine | None) -> dict[str, Any]:
+def _matrix_document(plan: Plan, differences: Differences, machine: Machine | None) -> dict[str, object]:
     from focus_eval.bench.matrix.hours import answering_hours, choosing_hours
 
     hours = None
@@ -88,7 +88,7 @@ def _matrix_document(plan: Plan, differences: Differences, machine: Machine | No
     }
 
 
-def _selection_document(selection: SelectionPlan, plan: Plan) -> dict[str, Any]:
+def _selection_document(selection: SelectionPlan, plan: Plan) -> dict[str, object]:
     spec = selection.spec
     forwards = [selection.forward_equivalents(shared=shared, unit=plan.forward_gmacs) for shared in (False, True)]
     alone, shared = (None if isnan(count) else count for count in forwards)
@@ -114,7 +114,7 @@ def _selection_document(selection: SelectionPlan, plan: Plan) -> dict[str, Any]:
     }
 
 
-def status_document(folder: Path, parts: Sequence[PartStatus]) -> dict[str, Any]:
+def status_document(folder: Path, parts: Sequence[PartStatus]) -> dict[str, object]:
     """Return the document of `status`."""
     return {
         "run": str(folder),
@@ -133,7 +133,7 @@ def status_document(folder: Path, parts: Sequence[PartStatus]) -> dict[str, Any]
     }
 
 
-def report_document(run: Run, tables: Sequence[Table], written: Sequence[Path]) -> dict[str, Any]:
+def report_document(run: Run, tables: Sequence[Table], written: Sequence[Path]) -> dict[str, object]:
     """Return the document of `report`."""
     return {
         "run": run.name,
@@ -143,13 +143,13 @@ def report_document(run: Run, tables: Sequence[Table], written: Sequence[Path]) 
     }
 
 
-def compare_document(a: Run, b: Run, table: Table, group_table: Table | None) -> dict[str, Any]:
+def compare_document(a: Run, b: Run, table: Table, group_table: Table | None) -> dict[str, object]:
     """Return the document of `compare`."""
     groups = None if group_table is None else table_document(group_table)
     return {"a": a.name, "b": b.name, "table": table_document(table), "group_table": groups}
 
 
-def table_document(table: Table) -> dict[str, Any]:
+def table_document(table: Table) -> dict[str, object]:
     """Return a table: names of its keys and columns, and a line of both for each row."""
     return {
         "name": table.name,
@@ -163,7 +163,7 @@ def table_document(table: Table) -> dict[str, Any]:
     }
 
 
-def _figure(figure: Value | str) -> dict[str, Any]:
+def _figure(figure: Value | str) -> dict[str, object]:
     """Value, ends of the interval and published value (None where there is none), and the text of a table."""
     if isinstance(figure, str):
         return {"value": None, "low": None, "high": None, "published": None, "text": figure}

@@ -102,7 +102,7 @@ def _check_kind(option: str, kind: str, expected: str) -> None:
         raise InvalidInput(f"{option} goes with: focus-eval list {expected}")
 
 
-def _as_json(entry: Entry) -> dict[str, Any]:
+def _as_json(entry: Entry) -> dict[str, object]:
     """The entry's JSON values; its description if it has none."""
     return {"name": entry.name, **(entry.facts or {"about": list(entry.lines)})}
 
@@ -209,7 +209,7 @@ def sampler_row(kind: type[FrameSampler], video: VideoInfo, k: int) -> dict[str,
     }
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     """`value` as it is written after `-o name=`."""
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 

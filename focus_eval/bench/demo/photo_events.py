@@ -95,7 +95,7 @@ def frames_to_draw(folder: str | Path, *, cache: Path) -> int:
     )
 
 
-def rows_of(board: Storyboard) -> list[dict[str, Any]]:
+def rows_of(board: Storyboard) -> list[dict[str, object]]:
     """Return the questions of one video as rows of LongVideoBench's validation split, evidence and options included."""
     return [_row(board, number, question) for number, question in enumerate(board.questions)]
 
@@ -158,7 +158,7 @@ def _report(steps: Any, progress: Progress) -> None:
         progress(*step)
 
 
-def _begin(stop: Any, steps: Any) -> None:
+def _begin(stop: object, steps: object) -> None:
     """Initialise a writing process with the stop event and the queue of progress steps."""
     follow_parent()
     _from_builder.update(stop=stop, steps=steps)
@@ -246,7 +246,7 @@ class _DoneVideos:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._entries: dict[str, dict[str, Any]] = {}
+        self._entries: dict[str, dict[str, object]] = {}
         if path.exists():
             try:
                 self._entries = json.loads(path.read_text())
@@ -265,7 +265,7 @@ class _DoneVideos:
             _write_text(self._path, json.dumps(self._entries, indent=1, sort_keys=True))
 
     @staticmethod
-    def _entry(board: Storyboard, video: Path) -> dict[str, Any]:
+    def _entry(board: Storyboard, video: Path) -> dict[str, object]:
         """What the record holds of a video: the hash of its recipe and the size of its file."""
         return {"recipe": _recipe(board), "bytes": video.stat().st_size}
 

@@ -114,7 +114,7 @@ class FrameAdapter:
 
     session: WrapperSession
     context: PluginRun
-    _unwrapped: Any = None
+    _unwrapped: object = None
 
     # Provided by the wrapper.
     task_dict: dict[str, Any]
@@ -140,7 +140,7 @@ class FrameAdapter:
             self.show(chooser, frames=frames)
 
     @classmethod
-    def check_arguments(cls, arguments: Mapping[str, Any], *, frames: int) -> None:
+    def check_arguments(cls, arguments: Mapping[str, object], *, frames: int) -> None:
         """Run the checks of `load_session` before any weights load.
 
         Raises:
@@ -150,7 +150,7 @@ class FrameAdapter:
         cls.__new__(cls)._checked_wrapper(arguments, SessionOptions, frames)
 
     @classmethod
-    def load_session(cls, arguments: Mapping[str, Any], *, frames: int) -> WrapperSession:
+    def load_session(cls, arguments: Mapping[str, object], *, frames: int) -> WrapperSession:
         """Return a session with the wrapper loaded and no sampler, for a caller who has the frames.
 
         Args:
@@ -208,7 +208,7 @@ class FrameAdapter:
         """
         return None
 
-    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+    def defaults(self, wrapper_arguments: dict[str, object]) -> None:
         """Set, in place, wrapper arguments whose stock defaults are wrong; here the device map follows the device."""
         if "device" in wrapper_arguments and "device_map" not in wrapper_arguments:
             wrapper_arguments["device_map"] = wrapper_arguments["device"]
@@ -224,7 +224,7 @@ class FrameAdapter:
         """Return what `doc_to_visual` gives the wrapper for these frames: by default a path that carries them."""
         return [PathWithFrames(frame_batch)]
 
-    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, object]]:
         """Return the chat-message parts for the video: one video part, or one image a frame if their sizes differ."""
         if frame_batch.scales is None:
             return [{"type": "video", "url": PathWithFrames(frame_batch)}]
@@ -234,7 +234,7 @@ class FrameAdapter:
         """Return the part of what the model wrote that the wrapper returns: by default all of it."""
         return text
 
-    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+    def frames_reaching(self, inputs: Mapping[str, object]) -> list[int] | None:
         """Return the number of frames per question, read from the inputs of `generate`; None if they do not show it."""
         return None
 
@@ -302,7 +302,7 @@ class FrameAdapter:
         """Questions, errors, unparsed answers and fallbacks of this rank since the run began."""
         return self._counts
 
-    def generate_until(self, requests: Sequence[Any]) -> list[Any]:
+    def generate_until(self, requests: Sequence[object]) -> list[str]:
         """Return the answers to `requests` in order; a question that fails gives `NO_ANSWER` and an error row."""
         with patches.command_line_errors():
             patches.refuse_response_cache()
@@ -369,12 +369,12 @@ class FrameAdapter:
                 yield written
                 progress.update()
 
-    def wrapper_generate(self, requests: Sequence[Any]) -> list[Any]:
+    def wrapper_generate(self, requests: Sequence[object]) -> list[Any]:
         """Return the stock wrapper's answers to `requests`; called on a view whose documents hold the chosen frames."""
         # The stock code sees requests like any other; only what their documents show is ours.
         return super().generate_until(requests)  # type: ignore[misc, no-any-return]
 
-    def generate_until_multi_round(self, requests: Sequence[Any]) -> list[Any]:
+    def generate_until_multi_round(self, requests: Sequence[object]) -> list[str]:
         """Raise NotImplementedError: the frames of a second round are not defined."""
         raise NotImplementedError(f"{self.model_id}: questions of several rounds are not supported")
 
@@ -409,7 +409,7 @@ class FrameAdapter:
     # Before any weight loads.
 
     def _checked_wrapper(
-        self, arguments: Mapping[str, Any], kind: type[OptionsT], frames: int | None
+        self, arguments: Mapping[str, object], kind: type[OptionsT], frames: int | None
     ) -> tuple[OptionsT, dict[str, Any], int]:
         """Check the arguments and set `prepared`; return options of `kind`, the wrapper's arguments, and K."""
         self.check_installed()
@@ -440,7 +440,7 @@ class FrameAdapter:
         return int(frames)
 
 
-def mark_as_cut(output: Any) -> Any:
+def mark_as_cut(output: object) -> object:
     """Return a wrapper's output that is cut while thinking, behind an opening tag where the prompt held that tag.
 
     A task that gets it then reads no answer in the thoughts.

@@ -84,11 +84,11 @@ class AdapterOptions(SessionOptions):
     """
 
     sampler: str = ""
-    sampler_options: Mapping[str, Any] = field(default_factory=dict)
+    sampler_options: Mapping[str, object] = field(default_factory=dict)
     encoder: str = ""
     encoder_options: Mapping[str, Any] = field(default_factory=dict)
     selections: str = ""
-    selections_options: Mapping[str, Any] = field(default_factory=dict)
+    selections_options: Mapping[str, object] = field(default_factory=dict)
     frames: int | None = option(None, at_least=1)
     seed: int = 0
     coarse_seed: CoarseSeed = "question"
@@ -132,11 +132,11 @@ class AdapterOptions(SessionOptions):
 
 def split_arguments(
     model: str,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     base: type,
     *,
     kind: type[OptionsT],
-    own_options: Callable[..., Any] | None = None,
+    own_options: Callable[..., object] | None = None,
     passed_on: tuple[str, ...] = (),
 ) -> tuple[OptionsT, dict[str, Any], Any]:
     """Return (options of `kind`, the wrapper's arguments by name, an instance of `own_options` or None).
@@ -219,7 +219,7 @@ def default_of(base: type, parameter: str) -> Any:
     return None
 
 
-def texts(options: Mapping[str, Any]) -> dict[str, Any]:
+def texts(options: Mapping[str, object]) -> dict[str, Any]:
     """Return the options with values as command-line text, outer quotes removed; None stays None.
 
     lmms-eval has already guessed at types, such as an int where a float is declared. It keeps the quotes that hold
@@ -228,7 +228,7 @@ def texts(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value if value is None else _QUOTED.sub(r"\2", str(value)) for name, value in options.items()}
 
 
-def read_argument(owner: str, name: str, kind: Any, value: Any) -> Any:
+def read_argument(owner: str, name: str, kind: object, value: object) -> Any:
     """Return `value`, whose type lmms-eval guessed, converted to the declared type `kind`.
 
     Raises:
@@ -300,7 +300,7 @@ def store_of(options: AdapterOptions) -> RelevanceStore | None:
     return RelevanceStore(Path(options.store)) if options.store else None
 
 
-def _on_own_device(name: str, options: dict[str, Any]) -> Encoder:
+def _on_own_device(name: str, options: dict[str, object]) -> Encoder:
     """Make the encoder `name`; on a rank above 0 it gets the rank's own GPU unless `options` name a device."""
     local_rank = os.environ.get("LOCAL_RANK", "0")
     if local_rank != "0" and "device" not in options and "device" in declared_types(encoders.ENCODERS.load(name)):

@@ -31,7 +31,7 @@ def _name(attributes: Mapping[str, Any]) -> str:
     return name + CHAT_SUFFIX if name and attributes.get("is_simple") is False else name
 
 
-def _check(loaded: Any, label: str) -> Any:
+def _check(loaded: object, label: str) -> Any:
     """The loaded class if it is a FrameAdapter; raises PluginError otherwise."""
     from focus_eval.bench.lmms.adapter import FrameAdapter
 
@@ -60,7 +60,7 @@ def packages_of(model: str) -> tuple[str, ...]:
     return tuple(_fact(model, "packages", ()))
 
 
-def _fact(model: str, attribute: str, default: Any) -> Any:
+def _fact(model: str, attribute: str, default: object) -> Any:
     """A class attribute of `model`, or of its chat class, without importing it; `default` if unknown."""
     # A model may have a class for one kind of request only.
     name = next((name for name in (model, model + CHAT_SUFFIX) if name in MODELS), "")

@@ -10,7 +10,6 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from focus_eval.bench.benchmarks.question import letters
 from focus_eval.bench.lmms.numbers import read_number
@@ -143,7 +142,7 @@ def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> t
 
 
 @contextmanager
-def guessing(question: Question, seed: int) -> Iterator[Any]:
+def guessing(question: Question, seed: int) -> Iterator[object]:
     """Seed Python's `random`, with which lmms-eval's tasks guess, from `seed` and `question`; restore it afterwards.
 
     A guess then does not depend on earlier answers. Yields the seeded state.

@@ -86,7 +86,7 @@ def import_evaluate_late() -> None:
 class _LateEvaluate(ModuleType):
     """The package `evaluate` before it is loaded."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return a name of the package, which is loaded for it; AttributeError for those that modules are asked for."""
         if name.startswith("__"):
             raise AttributeError(name)
@@ -120,7 +120,7 @@ class _FrameAwareDecord:
     def __init__(self, stock: Any) -> None:
         self._stock = stock
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return the attribute of the stock module."""
         return getattr(self._stock, name)
 
@@ -143,7 +143,7 @@ class _FrameBatchVideo:
     def __len__(self) -> int:
         return self._frame_batch.n_frames
 
-    def __getitem__(self, frame: int) -> Any:
+    def __getitem__(self, frame: int) -> object:
         """Return a black frame of the video's size, whatever `frame` is."""
         black = np.zeros(self._frame_batch.pixels.shape[1:], dtype=np.uint8)
         return SimpleNamespace(asnumpy=lambda: black)
@@ -163,7 +163,7 @@ def resize_to_patches() -> None:
     current = _require(vllm_generate, "fetch_video")
     stock = getattr(current, "stock", current)
 
-    def fetch_video(element: dict[str, Any], **options: Any) -> Any:
+    def fetch_video(element: dict[str, object], **options: object) -> Any:
         """Call the stock function; frames with a patch size are resized to multiples of it."""
         patch_size = getattr(getattr(element["video"], "frame_batch", None), "patch_size", None)
         return stock(element, **({**options, "image_patch_size": patch_size} if patch_size else options))
@@ -273,8 +273,8 @@ def keep_videos_on_one_rank() -> None:
     stock = getattr(utils.create_iterator, "stock", utils.create_iterator)
 
     def create_iterator(
-        raw_iterator: Any, rank: Any, world_size: Any, limit: Any = None, offset: Any = 0
-    ) -> Iterator[Any]:
+        raw_iterator: object, rank: Any, world_size: Any, limit: object = None, offset: object = 0
+    ) -> Iterator[object]:
         """Return the items of one rank, all of a video on the same; as stock for a single process."""
         stock(iter(()), rank, world_size, limit, offset)  # raises for arguments that lmms-eval's own refuses
         if int(world_size) < 2:
@@ -288,7 +288,7 @@ def keep_videos_on_one_rank() -> None:
     utils.create_iterator = evaluator.create_iterator = create_iterator
 
 
-def _dealt_by_video(items: Iterator[Any], world_size: int) -> Iterator[tuple[int, Any]]:
+def _dealt_by_video(items: Iterator[object], world_size: int) -> Iterator[tuple[int, object]]:
     """Yield (rank, item) for each item, all items of a video on one rank: the one with fewest items at its first.
 
     Items without a video are assigned in turn. So are all items if there are fewer videos than ranks: lmms-eval fills a
@@ -310,7 +310,7 @@ def _dealt_by_video(items: Iterator[Any], world_size: int) -> Iterator[tuple[int
         yield rank, item
 
 
-def _video_of(item: Any) -> str | None:
+def _video_of(item: object) -> str | None:
     """The video of a pair (number, document), from the first of `_VIDEO_FIELDS` with a text; None without."""
     document = item[1] if isinstance(item, tuple) and len(item) == 2 else None
     values = document if isinstance(document, Mapping) else {}
@@ -340,7 +340,7 @@ def stated_reasoning_tags() -> str | None:
     return None if stated is None else str(stated)
 
 
-def _variable_of_evaluator(variables: Mapping[str, str], *, is_required: bool = False) -> Any:
+def _variable_of_evaluator(variables: Mapping[str, str], *, is_required: bool = False) -> object:
     """Return the first set local variable of the calling `lmms_eval.evaluator` functions; None without one.
 
     Args:

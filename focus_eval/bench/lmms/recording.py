@@ -59,7 +59,7 @@ class ReplyReader:
         task = task_of(task_question.request)
         return task_score(task, question, task_question.document, text, seed=self.seed, reasoning_tags=tags)
 
-    def reasoning_tags(self, look: Any) -> TagPairs:
+    def reasoning_tags(self, look: object) -> TagPairs:
         """Return the pairs of tags that lmms-eval removes, with what is between them, from replies; else the default.
 
         Args:
@@ -72,7 +72,7 @@ class ReplyReader:
         return parse_reasoning_tags_config(task_value=REASONING_TAGS if own_tags is None else own_tags) or ()
 
 
-def answer_text(output: Any) -> str:
+def answer_text(output: object) -> str:
     """Return the whole text of a wrapper's output, which is a string or lmms-eval's `GenerationResult`."""
     from lmms_eval.api.instance import unwrap_generation_output
 
@@ -173,7 +173,7 @@ class RecordFolder:
             cell.close()
 
     def _open_cell(
-        self, parts: RequestParts, generation: Mapping[str, Any], stated_tags: str | None, subtitles: str
+        self, parts: RequestParts, generation: Mapping[str, object], stated_tags: str | None, subtitles: str
     ) -> Cell:
         options = self._options
         read = ReplyReader(answer_parsing=options.answer_parsing, seed=options.seed, stated_tags=stated_tags)
@@ -205,7 +205,7 @@ class RecordFolder:
             refusal="another run writes here; wait for it, or give record= another folder",
         )
 
-    def _cell_identity(self, parts: RequestParts, generation: Mapping[str, Any], tags: TagPairs) -> dict[str, Any]:
+    def _cell_identity(self, parts: RequestParts, generation: Mapping[str, object], tags: TagPairs) -> dict[str, Any]:
         """Everything that can change an answer of the request's cell: options, task, generation, prompts."""
         identity = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
         # Omit the default, so that the new option leaves earlier ids unchanged.
@@ -215,7 +215,7 @@ class RecordFolder:
             unusual_fields["reasoning_tags"] = [list(pair) for pair in tags]
         return answer_identity(**identity, **unusual_fields)
 
-    def _description(self, name: str, identity: Mapping[str, Any]) -> dict[str, Any]:
+    def _description(self, name: str, identity: Mapping[str, object]) -> dict[str, Any]:
         """The content of the cell's `cell.json`: its identity, the selection behind it, device and versions."""
         document = {
             "name": name,
@@ -226,7 +226,7 @@ class RecordFolder:
             "git": git_revision(),
             "versions": versions(),
         }
-        as_json: dict[str, Any] = json.loads(json.dumps(document, default=str))
+        as_json: dict[str, object] = json.loads(json.dumps(document, default=str))
         return as_json
 
 

@@ -316,7 +316,7 @@ def prompts_for(task: Mapping[str, Any], model: str, stock_name: str) -> str:
     return next((name for name in names if any(name in kwargs for kwargs in kwargs_by_field)), DEFAULT)
 
 
-def prompts_of_request(look: Any, model: str, stock_name: str) -> str:
+def prompts_of_request(look: object, model: str, stock_name: str) -> str:
     """Return `prompts_for` the task of a request; "default" if the task is unknown.
 
     Args:
@@ -326,7 +326,7 @@ def prompts_of_request(look: Any, model: str, stock_name: str) -> str:
     return prompts_for(vars(config), model, stock_name) if config is not None else DEFAULT
 
 
-def subtitles_of_task(task: str, arguments: Mapping[str, Any]) -> SubtitleFacts | None:
+def subtitles_of_task(task: str, arguments: Mapping[str, object]) -> SubtitleFacts | None:
     """Return how a task of lmms-eval writes subtitles of its own even frames into its prompts; None if it writes none.
 
     Args:
@@ -352,7 +352,7 @@ def leave_subtitles_out(task: Any) -> None:
     if facts is None or not callable(own_text) or hasattr(own_text, "with_subtitles"):
         return
 
-    def text_without(doc: Document, lmms_eval_specific_kwargs: Mapping[str, Any] | None = None) -> str:
+    def text_without(doc: Document, lmms_eval_specific_kwargs: Mapping[str, object] | None = None) -> str:
         """Return the task's prompt without subtitles."""
         arguments = {**(lmms_eval_specific_kwargs or {}), "insert_interleave_subtitles": False}
         if facts.rule == "longvideobench":

@@ -144,7 +144,7 @@ class AnswerWorker:
         """Yield groups of jobs to answer together: one task, one set of prompts, limited rows."""
         job_group: list[AnswerJob] = []
         n_rows = 0
-        last_key: Any = None
+        last_key: object = None
         for cell, of_cell in groupby(jobs, key=lambda job: self._cells[job.cell]):
             cell_jobs, key = list(of_cell), self._task_key(session, cell)
             n_cell_rows = sum(job.n_rows for job in cell_jobs)
@@ -223,7 +223,7 @@ class AnswerWorker:
         self._loaded = (config.name, load_session(config, frames=max_frames))
         return self._loaded[1]
 
-    def _work(self, session: WrapperSession, spec: AnswerSpec, requests: Sequence[Any]) -> CellQuestions:
+    def _work(self, session: WrapperSession, spec: AnswerSpec, requests: Sequence[object]) -> CellQuestions:
         """The questions of a cell, whose frames its selection has chosen; its file of rows is opened once."""
         chooser = GivenRows(self._selections(spec))
         session.check_frames(spec.selection.k)

@@ -53,7 +53,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
     return dict(read_yaml(path))
 
 
-def check(model: type[ModelT], values: dict[str, Any], path: Path, *, replaced: Collection[str] = ()) -> ModelT:
+def check(model: type[ModelT], values: dict[str, object], path: Path, *, replaced: Collection[str] = ()) -> ModelT:
     """Return `values` as a validated `model`.
 
     Args:
@@ -120,7 +120,7 @@ def expand_variables(text: str, path: Path) -> str:
     return os.path.expanduser(_VARIABLE.sub(value, text))
 
 
-def _is_union_tag(part: Any) -> bool:
+def _is_union_tag(part: object) -> bool:
     """True if a part of pydantic's error location names a type instead of a key."""
     return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
 
@@ -132,7 +132,7 @@ def safe_name(text: str) -> str:
 
 def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
     """The sorted keys that the part of `model` at `location` knows."""
-    current: Any = model
+    current: object = model
     for part in location:
         if isinstance(part, int):
             continue
@@ -143,7 +143,7 @@ def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
     return sorted(getattr(current, "model_fields", {}))
 
 
-def _inner_types(annotation: Any) -> list[Any]:
+def _inner_types(annotation: object) -> list[object]:
     """The types inside a generic or union annotation, at any depth; [annotation] for a plain type."""
     arguments = getattr(annotation, "__args__", ())
     return [kind for argument in arguments for kind in _inner_types(argument)] or [annotation]
@@ -167,7 +167,7 @@ def _line_of(path: Path, location: list[Any]) -> int:
     return line
 
 
-def _refuse_repeats(node: Any, path: Path) -> None:
+def _refuse_repeats(node: object, path: Path) -> None:
     """Raise InvalidInput for a key that is written twice in one mapping, or is not text."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
@@ -350,7 +350,7 @@ class ModelConfig(StrictModel):
     source: str = ""
 
 
-def _names_with_options(part: Any, kind: str) -> bool:
+def _names_with_options(part: object, kind: str) -> bool:
     """True if `part` is a mapping with a text under the key `kind` and, if any, a mapping of options."""
     return isinstance(part, dict) and isinstance(part.get(kind), str) and isinstance(part.get("options") or {}, dict)
 
@@ -369,7 +369,7 @@ class EncoderConfig(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, part: Any) -> Any:
+    def _complete(cls, part: Any) -> object:
         """Move options in the encoder's name to `options`, and fill in the size of its published checkpoint."""
         if not _names_with_options(part, "encoder"):
             return part
@@ -382,7 +382,7 @@ class EncoderConfig(StrictModel):
         return str(self.options.get("precision", "fp32"))
 
 
-def _published_gigabytes(encoder: str, options: Mapping[str, Any]) -> float:
+def _published_gigabytes(encoder: str, options: Mapping[str, object]) -> float:
     """The size of the encoder's published checkpoint in gigabytes; 0 if it is not known."""
     from focus_eval.keyframes.encoders.registry import ENCODERS
     from focus_eval.keyframes.encoders.weights import known_checkpoint
@@ -408,7 +408,7 @@ class SamplerConfig(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _split_name(cls, part: Any) -> Any:
+    def _split_name(cls, part: Any) -> object:
         """Move options in the sampler's name to `options`, and write scan encoders as text."""
         if not _names_with_options(part, "sampler"):
             return part
@@ -420,7 +420,7 @@ class SamplerConfig(StrictModel):
         return {**part, "sampler": name, "options": options}
 
 
-def _encoder_text(part: Any) -> Any:
+def _encoder_text(part: object) -> object:
     """An encoder given as a mapping as text, "clip:checkpoint=NAME"; anything else unchanged."""
     if not isinstance(part, dict):
         return part
@@ -543,7 +543,7 @@ def _check_names(matrix: MatrixConfig, file: Path) -> None:
             )
 
 
-def _part(kind: str, model: type[StrictModel], entry: Any, matrix_file: Path) -> Any:
+def _part(kind: str, model: type[StrictModel], entry: object, matrix_file: Path) -> object:
     """One entry of list `kind`: a name as its validated part, a mapping with its variables replaced."""
     if not isinstance(entry, str):
         return _expanded(entry, matrix_file) if isinstance(entry, dict) else entry
@@ -584,6 +584,6 @@ def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
     )
 
 
-def _expanded(values: dict[str, Any], file: Path) -> dict[str, Any]:
+def _expanded(values: dict[str, object], file: Path) -> dict[str, object]:
     """`values` with the environment's variables put into its texts."""
     return {key: expand_variables(value, file) if isinstance(value, str) else value for key, value in values.items()}

@@ -189,7 +189,7 @@ class RunFolder:
         spec: AnswerSpec,
         worker: str,
         *,
-        read: Callable[[TaskQuestion, ModelReply], Mapping[str, Any]],
+        read: Callable[[TaskQuestion, ModelReply], Mapping[str, object]],
         selection_id: str,
     ) -> Cell:
         """Return a cell to which `worker` writes answers; its folder is made, and the run holds the lock.

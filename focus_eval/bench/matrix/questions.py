@@ -199,7 +199,7 @@ def _stated_patterns(card: Path, source: TaskSource) -> list[str]:
     return _patterns_of(matching[0].get("data_files"), source.split) if matching else []
 
 
-def _patterns_of(data_files: Any, split: str) -> list[str]:
+def _patterns_of(data_files: object, split: str) -> list[str]:
     """The file patterns of `split` in a card's `data_files`; one text holds for every split."""
     if isinstance(data_files, str):
         return [data_files]
@@ -423,7 +423,7 @@ def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
     return questions_of(config.make(), _with_evidence(documents, config), location=location), location
 
 
-def _with_evidence(documents: list[Mapping[str, Any]], config: BenchmarkConfig) -> list[Mapping[str, Any]]:
+def _with_evidence(documents: list[Mapping[str, object]], config: BenchmarkConfig) -> list[Mapping[str, object]]:
     """The documents with the evidence that the data set keeps in another file (`evidence_file`)."""
     benchmark = config.make()
     name = benchmark.facts.evidence_file

@@ -65,7 +65,7 @@ _ENCODER = "blip"
 _OTHER_ENCODERS = {"qframe": "longclip"}
 _AT_ANY_SIZE = recall_column(NEAR_SECONDS, any_size=True)
 # The paper's options that differ from our defaults.
-_PUBLISHED_OPTIONS: Mapping[str, Mapping[str, Any]] = {"qframe": {"fixed_frames": True}}
+_PUBLISHED_OPTIONS: Mapping[str, Mapping[str, object]] = {"qframe": {"fixed_frames": True}}
 # The options that the lines of a table differ in.
 _OPTIONS_OF_LINES = {"alpha": ("alpha", "zoom_ratio"), "clip_length": ("clip_seconds", "coarse_every_sec")}
 
@@ -455,7 +455,7 @@ def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
     return inside
 
 
-def _line_order(first: pd.Series) -> tuple[Any, ...]:
+def _line_order(first: pd.Series) -> tuple[object, ...]:
     """The sort key of a table line from its first answer: the sampler's place, then K."""
     return (*sampler_order(str(first["label"])), int(first["k"]))
 
@@ -476,7 +476,7 @@ def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
     return keys
 
 
-def _row(run: Run, shape: Layout, values: dict[str, Any], part: pd.DataFrame) -> tuple[float, TableRow]:
+def _row(run: Run, shape: Layout, values: dict[str, object], part: pd.DataFrame) -> tuple[float, TableRow]:
     """Return a measured line and its position among the published lines, after them all if none matches.
 
     If its settings differ from the published ones, the line has no published figure, and its position is just before
@@ -633,7 +633,7 @@ def _pivoted_options(run: Run, shape: Layout) -> list[str]:
     return [f"{sampler} here: {label}." for sampler, label in pairs]
 
 
-def _key_text(value: Any) -> str:
+def _key_text(value: object) -> str:
     """A key as text; "" for None and NaN."""
     if value is None or value != value:
         return ""

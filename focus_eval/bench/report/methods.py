@@ -52,7 +52,7 @@ def methods_texts(run: Run) -> tuple[str, str]:
     return "\n".join(methods) + "\n", "\n".join(entries) + "\n"
 
 
-def read_references() -> dict[str, dict[str, Any]]:
+def read_references() -> dict[str, dict[str, object]]:
     """Return author, title, year and venue of each paper, by key."""
     references: dict[str, dict[str, Any]] = read_yaml(resource_path("configs") / "references.yaml")
     return references
@@ -131,7 +131,7 @@ class _MethodsWriter:
         scan = f", scan by {row.scan_encoder}" if row.scan_encoder else ""
         return f"{row.encoder}{self._cite(_encoder_family(row.encoder))}{revision}{scan}"
 
-    def _model(self, model: str, identity: Mapping[str, Any]) -> str:
+    def _model(self, model: str, identity: Mapping[str, object]) -> str:
         """A phrase for a model: name, citation and weights. Its own `frames` is not the K that it was shown."""
         weights = f" ({identity['weights']})" if identity.get("weights") else ""
         subtitles = f", subtitles {identity['subtitles']}" if identity.get("subtitles") else ""

@@ -228,7 +228,7 @@ def difference_table(
     *,
     columns: tuple[str, ...],
     notes: Sequence[str] = (),
-    **fields: Any,
+    **fields: object,
 ) -> Table:
     """Return a table of differences, with the p-values of all its `Tested` cells adjusted together by Holm's method.
 
@@ -259,7 +259,7 @@ def difference_table(
     return Table.of(tested_lines, columns=columns, notes=notes, **fields)
 
 
-def tested_value(difference: Estimate, p_adjusted: float | None, **fields: Any) -> Value:
+def tested_value(difference: Estimate, p_adjusted: float | None, **fields: object) -> Value:
     """Return a tested difference in points; where p and interval disagree, with the shape that causes it.
 
     Args:

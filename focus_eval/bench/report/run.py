@@ -148,7 +148,7 @@ def sampler_groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple
 
 def groups_in_order(
     frame: pd.DataFrame, keys: Sequence[str], order: Callable[[pd.Series], Any]
-) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
     """Yield (key, lines) of each group by `keys`, one in memory at a time; a missing key is a key.
 
     Args:
@@ -254,7 +254,7 @@ _ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_
 _SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_seconds": _CLIP_SECONDS}
 
 
-def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, Any]]) -> dict[str, Any]:
+def _columns_of(rows: Iterable[RowT], line: Callable[[RowT], dict[str, object]]) -> dict[str, object]:
     """Return the columns of a table whose lines `line` makes from the rows: column name -> values.
 
     All lines have the same columns.
@@ -360,7 +360,7 @@ def _selection_line(row: SelectionRow) -> dict[str, Any]:
     }
 
 
-def _answer_line(row: AnswerRow) -> dict[str, Any]:
+def _answer_line(row: AnswerRow) -> dict[str, object]:
     """The line of an answer row in `Run.answer_frame`, without the columns of its selection."""
     return {
         "benchmark": row.benchmark,
@@ -403,7 +403,7 @@ def _has_cost(row: SelectionRow) -> bool:
     return row.n_scored > 0 or not (came_as_a_file or has_unknown_frames)
 
 
-def _option(row: SelectionRow, names: Iterable[str]) -> Any:
+def _option(row: SelectionRow, names: Iterable[str]) -> object:
     """The value of the first of `names` that is an option of the row; None if none is."""
     return next((row.options[name] for name in names if name in row.options), None)
 
@@ -633,7 +633,7 @@ class Run:
         return variants, pd.DataFrame({**columns, **costs.columns()}, copy=False)
 
     @cached_property
-    def _answer_columns(self) -> dict[str, Any]:
+    def _answer_columns(self) -> dict[str, object]:
         """Columns of the answers: column name -> values, in the order of the rows."""
         return _columns_of(self.answers, _answer_line)
 

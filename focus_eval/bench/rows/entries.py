@@ -184,8 +184,8 @@ def _rows_of(file: Path, lines_of: LinesOf) -> Iterator[tuple[str, Mapping[str, 
 
 
 def _of_one_sampler(
-    rows: list[tuple[str, Mapping[str, Any]]], sampler: str | None, path: Path
-) -> list[tuple[str, Mapping[str, Any]]]:
+    rows: list[tuple[str, Mapping[str, object]]], sampler: str | None, path: Path
+) -> list[tuple[str, Mapping[str, object]]]:
     """Return the rows of `sampler` (a name or a selection id), or all if it is None.
 
     Raises SelectionMismatch if none are left, or they are of several selections.

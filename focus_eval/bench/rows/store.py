@@ -77,7 +77,7 @@ def parquet_records(path: Path, *, columns: Sequence[str] | None = None) -> Iter
         # A few columns are short; rows with their lists of pulls are read a few at a time.
         n_rows = 4096 if columns is not None and "pulled_frames" not in columns else BATCH_ROWS
         batches = file.iter_batches(batch_size=n_rows, columns=columns, use_threads=False)
-        known_values: dict[tuple[bool, str], Any] = {}
+        known_values: dict[tuple[bool, str], object] = {}
         while (batch := _next(batches, path)) is not None:
             yield from _decoded(batch, path, known_values)
             if len(known_values) > MOST_SHARED:
@@ -95,7 +95,9 @@ def parquet_columns(path: Path) -> list[str]:
 
 
 @contextmanager
-def parquet_writer(path: Path, kind: type[Any], names: Sequence[str]) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+def parquet_writer(
+    path: Path, kind: type[object], names: Sequence[str]
+) -> Iterator[Callable[[Mapping[str, object]], None]]:
     """Yield a function that appends the columns `names` of a row to the new Parquet file `path`.
 
     The same rows give the same bytes.
@@ -119,7 +121,7 @@ def parquet_writer(path: Path, kind: type[Any], names: Sequence[str]) -> Iterato
         writer.write_table(pa.table(columns, schema=schema))
         waiting.clear()
 
-    def write(values: Mapping[str, Any]) -> None:
+    def write(values: Mapping[str, object]) -> None:
         """Add a row; every `GROUP_ROWS` rows are written together."""
         waiting.append(values)
         if len(waiting) == GROUP_ROWS:
@@ -172,7 +174,7 @@ def _readable(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _next(batches: Iterator[Any], path: Path) -> Any:
+def _next(batches: Iterator[object], path: Path) -> object:
     """The next batch, None at the end; read errors become `DamagedFile` for `path`."""
     import pyarrow as pa
 
@@ -182,7 +184,7 @@ def _next(batches: Iterator[Any], path: Path) -> Any:
         raise _unreadable(path, error) from error
 
 
-def _decoded(batch: Any, path: Path, known_values: dict[tuple[bool, str], Any]) -> list[dict[str, Any]]:
+def _decoded(batch: Any, path: Path, known_values: dict[tuple[bool, str], object]) -> list[dict[str, Any]]:
     """Return the rows of a record batch as dicts, with the text of JSON columns parsed.
 
     Short equal texts become one object, kept in `known_values` by (is JSON, text): most fields of a part's rows are
@@ -633,7 +635,7 @@ def write_parts(
     folder: Path,
     parts: tuple[str, str],
     rows: Iterable[tuple[SelectionRow, AnswerRow]],
-    cell: Mapping[str, Any],
+    cell: Mapping[str, object],
 ) -> list[Path]:
     """Add the rows of one log to a run's folder, streaming them; return the files written.
 

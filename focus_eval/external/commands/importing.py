@@ -292,7 +292,7 @@ def _import_relevance(
     scores: Path,
     frames: Path | None,
     out: Path,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     *,
     benchmark: str,
     annotations: Path | None,

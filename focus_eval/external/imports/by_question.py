@@ -264,7 +264,7 @@ def _video_stem(video: str) -> str:
     return path.stem if path.suffix.lower() in SUFFIXES else path.name
 
 
-def _first_field(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, field_role: str) -> str:
+def _first_field(rows: Sequence[Mapping[str, object]], names: Sequence[str], path: Path, field_role: str) -> str:
     """The first of `names` that the first row has; raises SelectionMismatch, naming `field_role`, if none."""
     for name in names:
         if rows and name in rows[0]:

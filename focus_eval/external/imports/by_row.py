@@ -152,7 +152,7 @@ def _focus_details(entry: Any, values: Any, *, location: str) -> dict[str, Any]:
         ) from error
 
 
-def _focus_clip(arm: Mapping[str, Any]) -> list[Any]:
+def _focus_clip(arm: Mapping[str, Any]) -> list[object]:
     """Return a clip of FOCUS's details as (start, stop, pulls, mean, radius, is final); the stop is exclusive.
 
     Mean and radius are None for a clip without pulls.

@@ -97,7 +97,7 @@ class Source:
                 )
         return data
 
-    def rows_with_questions(self, data: Any) -> Iterable[tuple[Any, Question]]:
+    def rows_with_questions(self, data: object) -> Iterable[tuple[Any, Question]]:
         """Return the entries of a list, each with the question of the same row of the annotation.
 
         Raises:
@@ -163,7 +163,7 @@ class SelectionFormat(ABC):
         raise InvalidInput(f"selection format {self.name!r} is read, not written")
 
 
-def _check(loaded: Any, label: str) -> type[SelectionFormat]:
+def _check(loaded: object, label: str) -> type[SelectionFormat]:
     """The loaded class if it is a selection format; raises PluginError otherwise."""
     kind: type[SelectionFormat] = check_derived(loaded, label, base=SelectionFormat)
     return kind
@@ -177,7 +177,7 @@ FORMATS = Registry(
 )
 
 
-def make_format(name: str, **options: Any) -> SelectionFormat:
+def make_format(name: str, **options: object) -> SelectionFormat:
     """Return the selection format `name` ("wfs", "wfs:field=chosen") with `options`.
 
     Raises:
@@ -196,7 +196,7 @@ def is_list_of_rows(data: Any, *fields: str) -> bool:
     return is_list and all(isinstance(row, Mapping) and all(field in row for field in fields) for row in data)
 
 
-def numbers(values: Any, *, unit: str, location: str) -> list[Any]:
+def numbers(values: object, *, unit: str, location: str) -> list[Any]:
     """Return `values` as ints (unit "frames") or floats (unit "seconds").
 
     Raises:

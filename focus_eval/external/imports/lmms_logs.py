@@ -227,7 +227,7 @@ class LmmsLog:
             lines_of[record.doc_id] = (number, digest)
             yield record
 
-    def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _lines(self) -> Iterator[tuple[int, dict[str, object]]]:
         """Yield (number from 1, object) of each line of the samples; of a Parquet table, of this run's rows."""
         if self.samples.suffix == ".parquet":
             return _table_lines(self.samples, self.run)
@@ -283,7 +283,7 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
     return [_log(file, names[file]) for file in files]
 
 
-def verdict_of(entry: Any) -> Verdict | None:
+def verdict_of(entry: object) -> Verdict | None:
     """Return score, predicted and right answer in a metric's entry; None for an entry without them (a submission)."""
     if isinstance(entry, (bool, int, float)):
         return Verdict(score=float(entry)) if math.isfinite(entry) else None
@@ -386,7 +386,7 @@ def _logs_of_table(path: Path) -> list[LmmsLog]:
     return [LmmsLog(run=run, stamp="", task="", samples=path, metric_names=("score",)) for run in runs]
 
 
-def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, object]]]:
     """Yield the rows of one run as lines of a log; the question's id takes the place of `doc_id`."""
     import pyarrow.dataset as ds
 
@@ -397,7 +397,7 @@ def _table_lines(path: Path, run: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, {"doc_id": row["id"], "doc": doc, **answer}
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: object) -> Mapping[str, Any]:
     """`value` if it is a JSON object, else {}: some versions and forks write other types there."""
     return value if isinstance(value, Mapping) else {}
 
@@ -419,7 +419,7 @@ def _scores(values: Mapping[str, Any]) -> tuple[dict[str, float], tuple[str, ...
     return {names[key]: value for key, value in figures.items()}, filters
 
 
-def _arguments(stated_arguments: Any) -> dict[str, str]:
+def _arguments(stated_arguments: object) -> dict[str, str]:
     """A wrapper's arguments, written "a=1,b=2" or as an object, by name."""
     if isinstance(stated_arguments, Mapping):
         return {str(name): str(value) for name, value in stated_arguments.items()}
@@ -464,7 +464,7 @@ def _refuse_twice(files: Sequence[Path]) -> None:
         plain[name] = file
 
 
-def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
+def _record(values: Mapping[str, object], samples: Path, line: int) -> LogRecord:
     """The record in a decoded line; raises InvalidInput for a line without doc_id."""
     location = f"{samples}:{line}"
     doc_id, doc = values.get("doc_id"), values.get("doc")
@@ -484,7 +484,7 @@ def _record(values: Mapping[str, Any], samples: Path, line: int) -> LogRecord:
     )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """A response as text: lmms-eval writes it bare, in a list, or in a list of lists; "" if empty."""
     while isinstance(value, list) and value:
         value = value[0]
@@ -520,7 +520,7 @@ def _number(value: Any, name: str, unit: str, location: str) -> float:
     return int(number)
 
 
-def _first_text(entry: Mapping[str, Any], names: Sequence[str]) -> str | None:
+def _first_text(entry: Mapping[str, object], names: Sequence[str]) -> str | None:
     """The first value of `entry` under one of `names` that is not None, as text; None without any."""
     value = next((entry[name] for name in names if entry.get(name) is not None), None)
     return None if value is None else str(value)
@@ -530,7 +530,7 @@ def _listed(names: Any) -> str:
     return ", ".join(sorted(map(str, names))) or "nothing"
 
 
-def short_text(value: Any) -> str:
+def short_text(value: object) -> str:
     """Return `value` as Python writes it, cut to 40 characters, for a message."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

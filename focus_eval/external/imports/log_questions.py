@@ -321,13 +321,13 @@ def _field(record: LogRecord, names: Sequence[str]) -> Any:
     return None
 
 
-def _places(record: LogRecord) -> list[Mapping[str, Any]]:
+def _places(record: LogRecord) -> list[Mapping[str, object]]:
     """The record's document and the entries of its metrics that are objects."""
     documents = [] if record.doc is None else [record.doc]
     return documents + [entry for entry in record.metrics.values() if isinstance(entry, Mapping)]
 
 
-def _first_value(places: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _first_value(places: Sequence[Mapping[str, object]], name: str) -> object:
     """The first value under `name` in `places` that is not None; None without any."""
     return next((place[name] for place in places if place.get(name) is not None), None)
 
@@ -359,6 +359,6 @@ def number_fields(record: LogRecord) -> list[str]:
     return [name for name, value in lists.items() if all(map(_is_number, value))]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """True for a number, or text of digits alone."""
     return isinstance(value, (int, float)) or (isinstance(value, str) and value.isdecimal())

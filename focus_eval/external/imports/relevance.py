@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -139,7 +139,7 @@ def _usable_scores(
     return scores, left_out
 
 
-def _read_list(path: Path) -> list[Any]:
+def _read_list(path: Path) -> list[object]:
     """The JSON list in a file, gzipped or not; raises InvalidInput for another value."""
     values = read_json(path)
     if not isinstance(values, list):
@@ -151,7 +151,7 @@ class _Misfit(ValueError):
     """A list that belongs to another video."""
 
 
-def _numbers(values: Any, content: str) -> FloatArray:
+def _numbers(values: object, content: str) -> FloatArray:
     """`values` as floats; raises ValueError, naming `content`, if it is empty or no list of numbers."""
     if values is None or values == []:
         raise ValueError(f"no {content}")

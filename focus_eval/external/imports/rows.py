@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from focus_eval.bench.rows.entries import FileEntry, is_rows_path, read_own_rows
 from focus_eval.core.errors import SelectionMismatch
@@ -53,7 +53,7 @@ def write_parquet(entries: Mapping[str, FileEntry], path: Path) -> None:
         pq.write_table(_table(entries), unfinished, compression="zstd")
 
 
-def _table(entries: Mapping[str, FileEntry]) -> Any:
+def _table(entries: Mapping[str, FileEntry]) -> object:
     """The selections as an Arrow table, one row each."""
     import pyarrow as pa
 

@@ -39,7 +39,7 @@ _ENDING = re.compile(r"_(?:(?P<k>\d+)frame|[\d.]+fps|score|\w+_result|result)(?:
 class PredictionLog(LmmsLog):
     """A table of predictions as a log; its lines are made from the table's rows, whose first is line 2."""
 
-    def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _lines(self) -> Iterator[tuple[int, dict[str, object]]]:
         score_column = self.metric_names[0] if self.metric_names else ""
         for number, row in _rows(self.samples):
             yield number, _line(row, score_column, f"{self.samples}:{number}")
@@ -114,7 +114,7 @@ def _line(row: Mapping[str, str], score_column: str, location: str) -> dict[str,
     return line
 
 
-def _score_entry(text: str, answer: str, location: str) -> dict[str, Any]:
+def _score_entry(text: str, answer: str, location: str) -> dict[str, object]:
     try:
         score = float({"True": "1", "False": "0"}.get(text, text))
     except ValueError:

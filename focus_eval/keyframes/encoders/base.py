@@ -167,7 +167,7 @@ class Encoder:
         """Release weights and device memory."""
 
     @classmethod
-    def revision_of(cls, **options: Any) -> str:
+    def revision_of(cls, **options: object) -> str:
         """Return the `revision` of an encoder with these options; override it where weights need not load for that."""
         encoder = cls(**options)
         try:

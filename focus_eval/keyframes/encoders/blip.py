@@ -151,7 +151,7 @@ class _ImageKeys:
     """Keys and values that every text layer computed from the image tokens `features`, by part of the frames."""
 
     features: torch.Tensor
-    by_part: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = field(default_factory=dict)
+    by_part: dict[object, list[tuple[torch.Tensor, torch.Tensor]]] = field(default_factory=dict)
     n_bytes: int = 0
 
 

@@ -89,7 +89,7 @@ def _n_patches(vision: Any) -> int:
     return int(getattr(vision, "num_patches", None) or (vision.image_size // vision.patch_size) ** 2)
 
 
-def _n_tokens(model_type: str, vision: Any) -> int:
+def _n_tokens(model_type: str, vision: object) -> int:
     """The number of tokens of an image: its patches, and a class token if the model type has one."""
     return _n_patches(vision) + (model_type in _CLASS_TOKEN)
 

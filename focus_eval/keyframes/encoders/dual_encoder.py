@@ -54,7 +54,7 @@ class DualEncoderScorer(TorchScorer):
         self._query_features = lru_cache(maxsize=4096)(self._embed_query)
 
     @classmethod
-    def gmacs_in(cls, folder: Path, options: Any) -> dict[str, float]:
+    def gmacs_in(cls, folder: Path, options: object) -> dict[str, float]:
         """Return 10^9 multiply-adds of an image, by part; the text tower is not counted."""
         return dual_encoder_gmacs(_config(folder))
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -199,7 +199,7 @@ class OfflineScorer(Encoder):
         return f"{versions}, top {n_classes}, {'centred' if centred else 'plain'}, recipe {RECIPE}{pixels}"
 
     @classmethod
-    def gmacs_of(cls, *, size: int = FULL_SIZE, **_: Any) -> dict[str, float]:
+    def gmacs_of(cls, *, size: int = FULL_SIZE, **_: object) -> dict[str, float]:
         """Return the 10^9 multiply-adds of one image at this size."""
         return efficientnet_lite0_gmacs(size)
 

@@ -39,7 +39,7 @@ def shared_network(kind: Callable[..., NetworkT], *options: Hashable) -> Network
 
 
 _lock = threading.Lock()
-_alive: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+_alive: WeakValueDictionary[Hashable, object] = WeakValueDictionary()
 
 
 def thread_count() -> int:
@@ -48,7 +48,7 @@ def thread_count() -> int:
     return max(1, int(setting)) if setting.isdecimal() else n_cores()
 
 
-def single_threaded(n_threads: int) -> dict[str, Any]:
+def single_threaded(n_threads: int) -> dict[str, object]:
     """Return OpenVINO's settings for `n_threads` requests at once, each computed in float32 by one thread."""
     return {
         "INFERENCE_PRECISION_HINT": "f32",  # OpenVINO defaults to bfloat16 on some processors
@@ -63,7 +63,7 @@ def constant(values: NDArray[np.float32]) -> Any:
     return openvino.op.Constant(np.ascontiguousarray(values))
 
 
-def load_weights(path: Path, load: Callable[[], Any]) -> Any:
+def load_weights(path: Path, load: Callable[[], object]) -> Any:
     """Return `load()`; raise MissingWeights naming `path` if the file is gone or damaged."""
     try:
         return load()
@@ -153,7 +153,7 @@ def _load_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def _text_network(weights: Weights) -> Any:
+def _text_network(weights: Weights) -> object:
     """Return BERT's encoder as an OpenVINO graph: token vectors `(n, n_tokens, 384)` in, token states out.
 
     Devlin et al. 2019, with the sizes of MiniLM-L6 (Wang et al. 2020). Built layer by layer, like the classifier.
@@ -169,7 +169,7 @@ def _text_network(weights: Weights) -> Any:
     return openvino.Model([x], [tokens], "all_minilm_l6_v2")
 
 
-def _attention(x: Any, weights: Weights, name: str) -> Any:
+def _attention(x: object, weights: Weights, name: str) -> object:
     """Multi-head self-attention of `x` before the output projection (Vaswani et al. 2017, section 3.2)."""
     size = _WIDTH // _N_HEADS
 
@@ -184,13 +184,13 @@ def _attention(x: Any, weights: Weights, name: str) -> Any:
     return ops.reshape(ops.transpose(mixed, np.array([0, 2, 1, 3])), np.array([0, 0, _WIDTH]), special_zero=True)
 
 
-def _dense(x: Any, weights: Weights, name: str) -> Any:
+def _dense(x: object, weights: Weights, name: str) -> object:
     """`x` after the linear layer `name` of `weights`, as graph nodes."""
     product = ops.matmul(x, constant(weights[f"{name}.weight"]), transpose_a=False, transpose_b=True)
     return ops.add(product, constant(weights[f"{name}.bias"]))
 
 
-def _normed(x: Any, weights: Weights, name: str) -> Any:
+def _normed(x: object, weights: Weights, name: str) -> object:
     """`x` after the layer norm `name` of `weights`, as graph nodes."""
     normed = ops.mvn(x, np.array([-1]), normalize_variance=True, eps=_TEXT_NORM_EPSILON, eps_mode="inside_sqrt")
     return ops.add(ops.multiply(normed, constant(weights[f"{name}.weight"])), constant(weights[f"{name}.bias"]))
@@ -285,7 +285,7 @@ def _load_vision_weights() -> Weights:
     return weights
 
 
-def _vision_network(weights: Weights, size: int, n: int) -> Any:
+def _vision_network(weights: Weights, size: int, n: int) -> object:
     """Return EfficientNet-Lite0 as an OpenVINO graph: uint8 squares `(n, size, size, 3)` in, logits `(n, 1000)` out.
 
     Tan and Le 2019, table 1, without squeeze-and-excitation and with ReLU6 for swish (the "lite" variant). Built layer
@@ -303,7 +303,7 @@ def _vision_network(weights: Weights, size: int, n: int) -> Any:
     return openvino.Model([ops.add(classes, constant(weights["_fc.bias"]))], [squares], "efficientnet_lite0")
 
 
-def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:
+def _block(x: Any, weights: Weights, name: str, *, stride: int) -> object:
     """`x` after an inverted residual block: widen (except in the first block), filter each channel, narrow."""
     block_input = x
     if f"{name}_expand_conv.weight" in weights:
@@ -313,7 +313,7 @@ def _block(x: Any, weights: Weights, name: str, *, stride: int) -> Any:
     return ops.add(x, block_input) if stride == 1 and list(x.shape) == list(block_input.shape) else x
 
 
-def _convolved(x: Any, weights: Weights, convolution: str, norm: str, *, stride: int = 1) -> Any:
+def _convolved(x: object, weights: Weights, convolution: str, norm: str, *, stride: int = 1) -> object:
     """`x` after a convolution with its batch norm folded in; depthwise if each filter sees one channel."""
     weight = weights[f"{convolution}.weight"]
     scale = weights[f"{norm}.weight"] / np.sqrt(weights[f"{norm}.running_var"] + np.float32(_VISION_NORM_EPSILON))

@@ -116,7 +116,7 @@ class OpenClipScorer(DualEncoderScorer):
     }
 
     @classmethod
-    def gmacs_in(cls, folder: Path, options: Any) -> dict[str, float]:
+    def gmacs_in(cls, folder: Path, options: object) -> dict[str, float]:
         """Return the 10^9 multiply-adds of one image."""
         return {"image": image_gmacs(json.dumps(_read(folder)["model_cfg"]))}
 

@@ -90,7 +90,7 @@ class RecordedScorer(Encoder):
                 )
 
 
-def _trace_row(trace: Any) -> _Row:
+def _trace_row(trace: object) -> _Row:
     """A trace, relevance of frames 0, 1, .., as a row for any video and query."""
     values = np.asarray(trace)
     if values.ndim != 1 or values.dtype.kind not in "fiub":

@@ -21,7 +21,7 @@ ENCODERS: Registry[type[Encoder]] = Registry(
 )
 
 
-def make_encoder(name: str, **options: Any) -> Encoder:
+def make_encoder(name: str, **options: object) -> Encoder:
     """Return the encoder `name` with `options`, the rest at their defaults; its weights load now or at first use.
 
     >>> encoder = make_encoder("recorded", trace=[0.1, 0.9])
@@ -47,7 +47,7 @@ def make_encoder(name: str, **options: Any) -> Encoder:
     return scorer
 
 
-def read_encoder(name: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def read_encoder(name: str, options: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """Return the encoder's registered name and its options in their declared types, without making the encoder.
 
     Raises:
@@ -64,7 +64,7 @@ class SupportsScanning(Protocol):
     needs_scan: ClassVar[bool]
 
 
-def scan_encoder_of(sampler: SupportsScanning) -> tuple[str, dict[str, Any]] | None:
+def scan_encoder_of(sampler: SupportsScanning) -> tuple[str, dict[str, object]] | None:
     """Return name and options of the encoder that `sampler` scans with; None if it does not scan.
 
     Raises:
@@ -107,7 +107,7 @@ def make_scan_encoder(sampler: SupportsScanning) -> Encoder | None:
     return make_encoder(name_and_options[0], **name_and_options[1]) if name_and_options else None
 
 
-def encoder_revision(name: str, options: Mapping[str, Any]) -> str:
+def encoder_revision(name: str, options: Mapping[str, object]) -> str:
     """Return the `revision` of `make_encoder(name, **options)`; "not here: " and the reason if that fails.
 
     Cached until a file named in the options changes. An encoder that does not override `revision_of` is made to read

@@ -92,7 +92,7 @@ class RelevanceStore:
         self._series: dict[tuple[str, str, str], int] = {}
         self._run(lambda connection: None)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         """Pickle the path only; the copy opens the file itself."""
         return (partial(RelevanceStore, lock_seconds=self._lock_seconds), (self.path,))
 
@@ -427,7 +427,7 @@ def _entry_key(table: str, key: tuple[str | int, ...]) -> int:
     return _key(*key) if table == "file" else _key(table, *key)
 
 
-def _key(*parts: Any) -> int:
+def _key(*parts: object) -> int:
     """The checksum of a value's key (series or file), from which the value's own checksum continues."""
     return zlib.crc32(json.dumps(parts).encode())
 
@@ -437,7 +437,7 @@ def _seal(value: bytes, key: int, frame: int = 0) -> bytes:
     return value + zlib.crc32(value, zlib.crc32(frame.to_bytes(8, "little", signed=True), key)).to_bytes(4, "little")
 
 
-def _unseal(blob: Any, key: int, frame: Any = 0) -> bytes | None:
+def _unseal(blob: object, key: int, frame: object = 0) -> bytes | None:
     """The value of a sealed `blob`; None unless it was sealed for `key` and `frame`."""
     if not isinstance(blob, bytes) or not isinstance(frame, int) or len(blob) < _CHECK_BYTES:
         return None

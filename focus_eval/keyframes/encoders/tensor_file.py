@@ -45,7 +45,7 @@ class _Tensors(pickle.Unpickler):
         super().__init__(file)
         self.buffers: dict[str, tuple[np.dtype[Any], int]] = {}
 
-    def find_class(self, module: str, name: str) -> Any:
+    def find_class(self, module: str, name: str) -> object:
         """Return one of the few classes that tensors need; raise UnpicklingError for any other, so no code runs."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
@@ -62,7 +62,7 @@ class _Tensors(pickle.Unpickler):
         return str(name)
 
 
-def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> _Tensor:
+def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object) -> _Tensor:
     """A function that takes the buffers by name and returns the tensor stored in `buffer`."""
 
     def tensor(buffers: dict[str, NDArray[Any]]) -> NDArray[Any]:

@@ -81,7 +81,7 @@ class DeviceClock:
             self._add_finished()
             return self._seconds
 
-    def _record(self) -> Any:
+    def _record(self) -> object:
         """Record an event on the current stream of the GPU and return it."""
         make_event: Any = torch.cuda.Event
         event = make_event(enable_timing=True)
@@ -189,7 +189,11 @@ class BatchRunner:
         return joined
 
     def _attempt(
-        self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, precision: Precision
+        self,
+        forward: Callable[[object], torch.Tensor],
+        load: Callable[[slice], object],
+        part: slice,
+        precision: Precision,
     ) -> torch.Tensor | None:
         """The forward's result; None if the batch does not fit into memory."""
         try:
@@ -218,7 +222,7 @@ class BatchRunner:
         self.recoveries["halved_batches"] += 1
 
     def _repeat_in_fp32(
-        self, forward: Callable[[Any], torch.Tensor], load: Callable[[slice], Any], part: slice, *, to_host: bool
+        self, forward: Callable[[object], torch.Tensor], load: Callable[[slice], object], part: slice, *, to_host: bool
     ) -> torch.Tensor:
         """Return the forward over `part` in fp32, after a half-precision result that was not finite.
 
@@ -523,7 +527,7 @@ class TorchScorer(Encoder):
         return values
 
 
-def revision_line(identity: str, options: EncoderOptions, settings: Mapping[str, Any]) -> str:
+def revision_line(identity: str, options: EncoderOptions, settings: Mapping[str, object]) -> str:
     """Return an encoder's `revision`: the exact weights, and the options that can change a number."""
     parts = [identity, *(f"{key}={value}" for key, value in settings.items()), f"precision={options.precision}"]
     return " ".join(parts + ["compiled"] * options.compile)

@@ -114,7 +114,7 @@ def known_checkpoints() -> dict[str, Checkpoint]:
     return {checkpoint.name: checkpoint for checkpoint in checkpoints}
 
 
-def encoder_checkpoint(encoder: str, options: Mapping[str, Any]) -> Located | None:
+def encoder_checkpoint(encoder: str, options: Mapping[str, object]) -> Located | None:
     """Return the checkpoint of an encoder with `options`, without importing the encoder; None if it has none.
 
     Raises:
@@ -128,7 +128,7 @@ def encoder_checkpoint(encoder: str, options: Mapping[str, Any]) -> Located | No
     return locate(name, revision=str(revision) if revision else None, model_type=model_type)
 
 
-def local_gmacs(encoder: str, options: Mapping[str, Any]) -> dict[str, float]:
+def local_gmacs(encoder: str, options: Mapping[str, object]) -> dict[str, float]:
     """Return an encoder's 10^9 multiply-adds by part (`Encoder.gmacs`), without importing it where weights are absent.
 
     Of absent weights these are the figures stated with a published checkpoint; {} if none are stated.
@@ -266,7 +266,7 @@ def check_readable(file: Path) -> None:
         ) from error
 
 
-def load_weights(model_class: Any, folder: Path, *, config: Any, label: str) -> Any:
+def load_weights(model_class: Any, folder: Path, *, config: object, label: str) -> Any:
     """Return a transformers model with every weight from the safetensors in `folder`, in fp32.
 
     Raises:

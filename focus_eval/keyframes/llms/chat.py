@@ -151,14 +151,14 @@ class RefusedSettings:
         self._names: set[str] = set()
         self._lock = threading.Lock()
 
-    def accepted_part(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+    def accepted_part(self, payload: Mapping[str, object]) -> dict[str, Any]:
         """Return `payload` without the refused settings; a refused `max_tokens` gets its newer name."""
         accepted = {name: value for name, value in payload.items() if name not in self._names}
         if "max_tokens" in payload and "max_tokens" in self._names:
             accepted["max_completion_tokens"] = payload["max_tokens"]
         return accepted
 
-    def add_from(self, error: openai.APIStatusError | _ServiceError, accepted: Mapping[str, Any]) -> bool:
+    def add_from(self, error: openai.APIStatusError | _ServiceError, accepted: Mapping[str, object]) -> bool:
         """Remember the setting that `error` refuses; return True if a request without it is worth sending.
 
         Args:
@@ -183,7 +183,7 @@ class RefusedSettings:
             print(f"note: {printable(text)}", file=sys.stderr, flush=True)
         return True
 
-    def usage(self, payload: Mapping[str, Any]) -> dict[str, int]:
+    def usage(self, payload: Mapping[str, object]) -> dict[str, int]:
         """Return {"without_temperature": 1} and the like: what `payload` asks for and the answer was given without."""
         return {f"without_{name}": 1 for name in self._names - {"max_tokens"} if name in payload}
 
@@ -243,7 +243,7 @@ class ChatClient:
         except Exception as error:  # noqa: BLE001 (raised on without the key)
             raise with_usage(AnswerError(self.one_line(error, cost["requests"])), cost) from None
 
-    def _send(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
+    def _send(self, payload: dict[str, object], cost: dict[str, Any]) -> Any:
         """Send one request, and again without each setting that is refused; count them and return the answer.
 
         A reply with an error raises _ServiceError, another one that is no chat completion _UnreadableReply.
@@ -278,7 +278,7 @@ class ChatClient:
         backoff_seconds = min(60.0, first * 2.0 ** (state.attempt_number - 1) + self._jitter.uniform(0, first))
         return max(backoff_seconds, requested_seconds or 0.0)
 
-    def _note_usage(self, completion: Any, cost: dict[str, Any]) -> None:
+    def _note_usage(self, completion: object, cost: dict[str, object]) -> None:
         """Add the answer's token counts to `cost`, and their price to the run's spending."""
         usage = getattr(completion, "usage", None)
         counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
@@ -368,7 +368,7 @@ _TOO_LARGE = 413
 _TEXT_PARTS = ("text", "output_text")
 
 
-def _raise_error_in(completion: Any) -> None:
+def _raise_error_in(completion: object) -> None:
     """Raise `_ServiceError` if a reply, or its first choice, is an error."""
     choices = getattr(completion, "choices", None)
     choice = choices[0] if isinstance(choices, list) and choices else None
@@ -377,7 +377,7 @@ def _raise_error_in(completion: Any) -> None:
         raise _ServiceError(error or "no reason is given (finish reason 'error')")
 
 
-def _check_form(completion: Any) -> None:
+def _check_form(completion: object) -> None:
     """Raise `_UnreadableReply` unless a reply has the parts of a chat completion that are read here.
 
     A text that comes as a list of parts becomes one text, in place.
@@ -599,7 +599,7 @@ class ChatModel:
         except AnswerError as error:
             raise with_usage(error, usage) from None
 
-    def _send(self, text: str, images: Sequence[Pixels], **settings: Any) -> tuple[Any, dict[str, float]]:
+    def _send(self, text: str, images: Sequence[Pixels], **settings: object) -> tuple[Any, dict[str, float]]:
         """Send text and pictures with retries; return the service's answer, and its usage with dollars if priced.
 
         Raises AnswerError if offline, RunError if the spending limit is reached.

@@ -42,7 +42,7 @@ class VlmEncoder(Encoder):
         self.revision = f"{self._model.model_id} {self._model.revision}, {prompt!r}"
 
     @classmethod
-    def gmacs_of(cls, *, llm: str = "", **_: Any) -> dict[str, float]:
+    def gmacs_of(cls, *, llm: str = "", **_: object) -> dict[str, float]:
         """Return {"fusion": upper bound on the 10^9 multiply-adds of a picture with a text}; {} if not known."""
         return _pair_gmacs(make_llm(llm))
 

@@ -130,7 +130,7 @@ class LocalModel:
         vars(self).pop("_processor_and_model", None)
 
 
-def _n_numbers(file: Any) -> int:
+def _n_numbers(file: object) -> int:
     """The number of weights in a safetensors file, from its header."""
     from safetensors import safe_open
 

@@ -149,7 +149,7 @@ def yes_of(probabilities: Sequence[tuple[str, float]], answer: str) -> float:
 _NO_REPLY_CHANGES = ("key", "offline", "parameters", "cost")
 
 
-def _check(loaded: Any, label: str) -> Any:
+def _check(loaded: object, label: str) -> Any:
     """The loaded class if it has the methods of a model to ask; raises PluginError otherwise."""
     if not isinstance(loaded, type) or not all(hasattr(loaded, name) for name in ("ask", "yes", "check", "close")):
         raise PluginError(f"{label} is not a model to ask; see focus_eval.keyframes.llms.registry")
@@ -171,7 +171,7 @@ class SupportsModel(Protocol):
     needs_llm: ClassVar[bool]
 
 
-def make_llm(name: str, **options: Any) -> Model:
+def make_llm(name: str, **options: object) -> Model:
     """Return the model `name` with `options`, the rest at their defaults; the service is not called.
 
     Args:
@@ -187,7 +187,7 @@ def make_llm(name: str, **options: Any) -> Model:
         return cast(Model, make(f"llm {name!r}", kind, values))
 
 
-def _named(text: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _named(text: str, options: dict[str, object]) -> tuple[str, dict[str, Any]]:
     """Name and all options of NAME:OPTIONS, with commas or semicolons between options."""
     # A comma would end the model's name inside a sampler's options, so `;` separates here.
     return named_options(text.replace(";", ","), options)

@@ -167,7 +167,7 @@ class BatchPacker:
         finally:
             self._changed.acquire()
 
-    def _hand_out(self, share: _Share, result: Any, seconds: float) -> None:
+    def _hand_out(self, share: _Share, result: object, seconds: float) -> None:
         """Give a share's features, or error, to its call; `seconds` are the share's part of the batch's time."""
         call = share.call
         was_served = call.is_served

@@ -187,7 +187,7 @@ class VideoRelevance(RelevanceSource):
             )
         return values
 
-    def _relevance(self, features: Any) -> FloatArray:
+    def _relevance(self, features: object) -> FloatArray:
         """Relevance of embedded frames to the query, and books the requests and dollars of models."""
         encoder = self._session.encoder
         try:
@@ -224,7 +224,7 @@ class VideoRelevance(RelevanceSource):
             return super().embeddings(frames)
         queries: list[FloatArray] = []
 
-        def read(features: Any) -> FloatArray:
+        def read(features: object) -> FloatArray:
             """Return the frame embeddings and note the query's."""
             images: FloatArray
             images, query = encoder.embeddings(features, self._query)
@@ -238,7 +238,7 @@ class VideoRelevance(RelevanceSource):
         encoder = self._session.encoder
         return self._relevance_and(frames, lambda features: encoder.embeddings(features, self._query)[0])
 
-    def _relevance_and(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> tuple[FloatArray, FloatArray]:
+    def _relevance_and(self, frames: IntArray, read: Callable[[object], FloatArray]) -> tuple[FloatArray, FloatArray]:
         """Relevance `(n,)` and the columns `(n, m)` of `read(features)`, from one pass over the frames."""
         relevance, query = self._session.encoder.relevance, self._query
         columns = self._from_features(
@@ -246,12 +246,12 @@ class VideoRelevance(RelevanceSource):
         )
         return columns[:, 0], columns[:, 1:]
 
-    def _from_features(self, frames: IntArray, read: Callable[[Any], FloatArray]) -> FloatArray:
+    def _from_features(self, frames: IntArray, read: Callable[[object], FloatArray]) -> FloatArray:
         """`read(features)` for all frames in their order, one row or number a frame."""
         # Known rows come first, then computed ones: index them by frame.
         rows_by_frame: dict[int, FloatArray] = {}
 
-        def visit(part: IntArray, features: Any) -> None:
+        def visit(part: IntArray, features: object) -> None:
             """Note `read(features)` of each frame of `part`."""
             rows_by_frame.update(zip(part.tolist(), read(features), strict=True))
 
@@ -326,7 +326,7 @@ def pictures_of(start_session: Callable[..., VideoSession], frames: IntArray, si
     session = start_session(encoder=PictureEncoder(size), stage="select")
     pixels_by_frame: dict[int, Pixels] = {}
 
-    def visit(part: IntArray, pictures: Any) -> None:
+    def visit(part: IntArray, pictures: object) -> None:
         """Note the picture of each frame of `part`."""
         pixels_by_frame.update(zip(part.tolist(), np.array(pictures), strict=True))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -239,7 +239,7 @@ def _fail_requests(requests: list[_Request], error: BaseException) -> None:
             request.finished.set()
 
 
-def _deliver_features(request: _Request, frames: IntArray, features: Any) -> None:
+def _deliver_features(request: _Request, frames: IntArray, features: object) -> None:
     """Call the question's `visit` with its features; record an error in the request instead of raising it."""
     if request.error is not None:
         return

@@ -6,7 +6,6 @@ total = forward_equivalents(unit_costs(row.gmacs), encoded=20, scanned=300, pull
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,7 +56,7 @@ def llm_equivalents(gmacs: Mapping[str, float], usage: Mapping[str, float], *, u
 
 
 def forward_equivalents(
-    units: tuple[Any, Any, Any], *, encoded: ArrayLike, scanned: ArrayLike, pulls: ArrayLike
+    units: tuple[ArrayLike, ArrayLike, ArrayLike], *, encoded: ArrayLike, scanned: ArrayLike, pulls: ArrayLike
 ) -> FloatArray:
     """Return the total cost in forwards of main frames, scanned frames and pulled pairs; `units` from `unit_costs`."""
     main, scan, pair = units

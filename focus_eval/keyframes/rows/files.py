@@ -68,7 +68,7 @@ def check_parquet(path: Path) -> None:
         _sound[path] = state
 
 
-def write_sealed_json(path: Path, document: Mapping[str, Any]) -> None:
+def write_sealed_json(path: Path, document: Mapping[str, object]) -> None:
     """Write `document` with its digest as the last key to `path`, whole or not at all.
 
     Raises:
@@ -147,7 +147,7 @@ def _digest_around(file: BinaryIO, at: int) -> str:
     return digest.hexdigest()
 
 
-def _document_digest(content: dict[str, Any]) -> str:
+def _document_digest(content: dict[str, object]) -> str:
     """The SHA-256 of a JSON object, in hexadecimal digits, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

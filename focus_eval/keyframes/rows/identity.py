@@ -50,7 +50,7 @@ ID_MARK = "~"
 RowId = tuple[str, str, str]  # benchmark, question id, selection id
 
 
-def effective_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def effective_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     """Return a model wrapper's `arguments` without those that cannot change an answer."""
     return {name: value for name, value in arguments.items() if name not in ARGUMENTS_WITHOUT_EFFECT}
 
@@ -65,7 +65,7 @@ class HasIdentity(Protocol):
     @property
     def file_digest(self) -> str: ...
     @property
-    def identifying_options(self) -> dict[str, Any]: ...
+    def identifying_options(self) -> dict[str, object]: ...
 
 
 def selection_identity(
@@ -82,7 +82,7 @@ def selection_identity(
     llm_revision: str = "",
     query: str = "question",
     inexact_backend: str = "",
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return everything that can change the frames chosen for a question, as JSON values.
 
     Used alike by single selections, matrices (which add their questions) and simulations.
@@ -124,15 +124,15 @@ def selection_identity(
 def answer_identity(
     *,
     model: str,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     weights: str,
-    selection: Any,
+    selection: object,
     task: str,
     frames: int | None,
     frame_policy: str,
     answer_parsing: str,
     packages: Sequence[str] = (),
-    **fields: Any,
+    **fields: object,
 ) -> dict[str, Any]:
     """Return everything that can change a model's answer, as JSON values.
 
@@ -172,7 +172,7 @@ def task_digest(task: str) -> str:
     return digest.hexdigest()[:16] if (resource_path("tasks") / f"{task}.yaml").is_file() else ""
 
 
-def identity_hash(identity: Mapping[str, Any]) -> str:
+def identity_hash(identity: Mapping[str, object]) -> str:
     """Return 16 hexadecimal digits that change whenever a value of `identity` does."""
     text = json.dumps(identity, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

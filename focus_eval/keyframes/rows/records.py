@@ -284,7 +284,7 @@ class AnswerRow:
         return self.error is None and self.parsed is not None and bool(self.answer and self.answer.strip())
 
 
-def values_of(row: SelectionRow | AnswerRow) -> dict[str, Any]:
+def values_of(row: SelectionRow | AnswerRow) -> dict[str, object]:
     """Return the fields of a row by name, in their order; not copies."""
     return {name: getattr(row, name) for name in row.__slots__}
 
@@ -550,7 +550,7 @@ def selection_row(
     measured_seconds: float | None = None,
     bucket_of: BucketOf | None = None,
     cost: SelectionCost | None = None,
-    **fields: Any,
+    **fields: object,
 ) -> SelectionRow:
     """Return the row of a question that has a selection.
 
@@ -575,7 +575,7 @@ def selection_row(
     )
 
 
-def stated_row(question_id: str, origin: Origin, **fields: Any) -> SelectionRow:
+def stated_row(question_id: str, origin: Origin, **fields: object) -> SelectionRow:
     """Return the row of what a published file states of a question; what it leaves open is empty or None."""
     unknown = {"benchmark": "", "video": "", "query": "", "bucket": "", "duration_seconds": None}
     return SelectionRow(**{**vars(origin), **unknown, **fields, "question_id": question_id})
@@ -588,7 +588,7 @@ def failed_selection_row(
     *,
     bucket_of: BucketOf | None = None,
     cost: SelectionCost | None = None,
-    **fields: Any,
+    **fields: object,
 ) -> SelectionRow:
     """Return the row of a question whose selection failed with `error`; `cost` and `fields` as in `selection_row`."""
     shared = _shared_fields(question, origin, question.duration_seconds, bucket_of)
@@ -596,7 +596,7 @@ def failed_selection_row(
     return SelectionRow(**{**shared, **(vars(cost) if cost else {}), **own, "error": error_line(error)})
 
 
-def _with_group(question: Question, row_fields: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_group(question: Question, row_fields: Mapping[str, Any]) -> Mapping[str, object]:
     """The fields of a row, its facts with the group that the question is scored in."""
     group = {"group": list(question.group)} if question.group else {}
     return {**row_fields, "facts": {**row_fields.get("facts", {}), **group}} if group else row_fields
@@ -642,7 +642,7 @@ def answer_row(
 
 def _shared_fields(
     question: Question, origin: Origin, duration_seconds: float | None, bucket_of: BucketOf | None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The row fields that question and origin give, whether or not choosing its frames succeeded."""
     bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
     intervals: list[list[Any]] = [list(interval) for interval in question.evidence_intervals]

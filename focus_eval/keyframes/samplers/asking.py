@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -122,7 +122,7 @@ class Undeclared:
 
     message: str
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Raise BrokenContract."""
         if name.startswith("__"):
             raise AttributeError(name)  # pickle probes for dunder methods

@@ -120,7 +120,7 @@ def checked_keyframes(
     return frames, facts
 
 
-def _check_pixels(name: str, scales: Any, *, n_chosen: int, n_requested: int) -> None:
+def _check_pixels(name: str, scales: object, *, n_chosen: int, n_requested: int) -> None:
     """Raise BrokenContract if the scaled keyframes have more pixels than `n_requested` frames at full size."""
     pixels = float(n_chosen) if scales is None else float(np.square(np.asarray(scales, dtype=float)).sum())
     if pixels > n_requested * (1 + 1e-9):
@@ -131,7 +131,7 @@ def _check_pixels(name: str, scales: Any, *, n_chosen: int, n_requested: int) ->
         )
 
 
-def _as_frames(keyframes: Any, sampler: str) -> IntArray:
+def _as_frames(keyframes: object, sampler: str) -> IntArray:
     """`keyframes` as int64, `(n,)`; raises BrokenContract for values that are no integers, such as 0.9."""
     try:
         frames = np.asarray(keyframes)
@@ -148,13 +148,13 @@ def _as_frames(keyframes: Any, sampler: str) -> IntArray:
     return frames.astype(np.int64)
 
 
-def _check_kind(value: Any, kind: type[Any], name: str, expected: str) -> None:
+def _check_kind(value: object, kind: type[object], name: str, expected: str) -> None:
     """Raise InvalidInput unless `value` is a `kind`; the message calls it `name` and says what is `expected`."""
     if not isinstance(value, kind):
         raise InvalidInput(f"{name} must be {expected}, got {_shown(value)}")
 
 
-def _check_sources(pull: Any, scan: Any, look: Any, scan_cost: Any, *, needs_pull: bool) -> None:
+def _check_sources(pull: object, scan: object, look: object, scan_cost: object, *, needs_pull: bool) -> None:
     """Raise InvalidInput for a source that is no function, or a relative scan cost that is not above 0."""
     for name, source in (("pull", pull), ("scan", scan), ("look", look)):
         if not callable(source) and (source is not None or (name == "pull" and needs_pull)):
@@ -163,7 +163,7 @@ def _check_sources(pull: Any, scan: Any, look: Any, scan_cost: Any, *, needs_pul
         raise InvalidInput(f"scan_cost must be a finite number above 0, got {_shown(scan_cost)}")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """`value` on one line, cut to 80 characters, for a message."""
     return " ".join(repr(value).split())[:80]
 
@@ -241,7 +241,7 @@ class Choice:
     seconds_apart: float = 0.0
 
 
-def _sampler_of_file(path: str, class_name: str, values: Mapping[str, Any]) -> FrameSampler:
+def _sampler_of_file(path: str, class_name: str, values: Mapping[str, object]) -> FrameSampler:
     sampler: FrameSampler = class_of_file(path, class_name)(**values)
     return sampler
 
@@ -532,7 +532,7 @@ class FrameSampler(ABC):
         return {name: value for name, value in values.items() if value or name not in ("fill", "snap_seconds")}
 
     @property
-    def identifying_options(self) -> dict[str, Any]:
+    def identifying_options(self) -> dict[str, object]:
         """Options that identify a selection, by name: all but those declared `added` that have their defaults."""
         later = {option.name: option.default for option in fields(self) if "added" in option.metadata}
         return {name: value for name, value in self.options.items() if name not in later or value != later[name]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -129,7 +129,7 @@ def covering_choice(
     relevance: FloatArray,
     shots: Clips,
     request: SelectionRequest,
-    facts: Mapping[str, Any],
+    facts: Mapping[str, object],
     *,
     shot_share: float = 1.0,
     value: coverage.Value = "recall",

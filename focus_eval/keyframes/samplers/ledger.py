@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -396,7 +395,7 @@ class Ledger:
 
 
 def _checked_values(
-    raw_values: Any, frames: IntArray, *, low: float, high: float, quantity: str = "relevance"
+    raw_values: object, frames: IntArray, *, low: float, high: float, quantity: str = "relevance"
 ) -> FloatArray:
     """An encoder's values as floats, `(n,)`; raises EncoderError for another shape or a value out of range."""
     try:

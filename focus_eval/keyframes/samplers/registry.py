@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import MISSING, fields
-from typing import Any
 
 from focus_eval.core.errors import PluginError
 from focus_eval.core.options import can_be_written, field_types, make, named_options, parse_named
@@ -16,7 +15,7 @@ from focus_eval.core.plugins import Registry, check_derived, classes_in
 from focus_eval.keyframes.samplers.base import FrameSampler, check_class
 
 
-def _check(loaded: Any, label: str) -> type[FrameSampler]:
+def _check(loaded: object, label: str) -> type[FrameSampler]:
     """Return the loaded class if it is a sampler with a name, a source and defaults for all options.
 
     Raises PluginError or BrokenContract otherwise, and PluginError for an option that text cannot express.
@@ -79,7 +78,7 @@ def sampler_name(name: str) -> str:
     return sampler_class(name).name if ".py:" in name else parse_named(name)[0]
 
 
-def make_sampler(name: str, **options: Any) -> FrameSampler:
+def make_sampler(name: str, **options: object) -> FrameSampler:
     """Return the sampler `name` with `options`, the rest at their defaults.
 
     >>> make_sampler("focus:clip_seconds=8", alpha=0.1).options["alpha"]

@@ -113,7 +113,7 @@ def _is_inside_widened(line: TimedText, times_seconds: Iterable[float]) -> bool:
     return any(start < seconds < stop for seconds in times_seconds)
 
 
-def other_frames_note(prompt: str, arguments: Mapping[str, Any], *, n_shown: int | None, is_even: bool) -> str:
+def other_frames_note(prompt: str, arguments: Mapping[str, object], *, n_shown: int | None, is_even: bool) -> str:
     """Return why a prompt was made for other frames than those shown, beginning with `OTHER_FRAMES`; "" if it was not.
 
     Args:
@@ -144,7 +144,7 @@ def are_evenly_spaced(frames: Sequence[float]) -> bool:
     return not gaps or max(gaps) - min(gaps) <= 1.0
 
 
-def task_arguments(kwargs: Mapping[str, Any] | None, model: str = "") -> dict[str, Any]:
+def task_arguments(kwargs: Mapping[str, object] | None, model: str = "") -> dict[str, Any]:
     """Return the arguments of a task for a model, from its `lmms_eval_specific_kwargs`: `model`'s, else "default"'s."""
     kwargs = kwargs or {}
     arguments = kwargs.get(model) or kwargs.get("default") or kwargs

@@ -25,7 +25,7 @@ _URL = re.compile(r"(?!file:/)[A-Za-z]{2,}:/")  # Path() collapses the two slash
 _PROTOCOL = ("frame_times", "stream", "read", "close", "__enter__", "__exit__")
 
 
-def _check(loaded: Any, label: str) -> Any:
+def _check(loaded: object, label: str) -> Any:
     """The loaded class if it has the methods of a reader; raises PluginError otherwise."""
     missing = [method for method in _PROTOCOL if not hasattr(loaded, method)]
     if not isinstance(loaded, type) or missing:

@@ -424,7 +424,7 @@ class Decoder:
                 f"{self.path}: the file cannot be read further ({error.strerror}); download it again"
             ) from error
 
-    def _decode(self, packet: Any) -> tuple[Sequence[Any], bool]:
+    def _decode(self, packet: object) -> tuple[Sequence[Any], bool]:
         """The frames that one packet gives, and True if the decoder refuses it; None drains the decoder."""
         context = self.stream.codec_context
         with LoggedErrors() as logged:

@@ -43,7 +43,7 @@ def doubts_about(path: Path) -> tuple[str, ...]:
 def _is_alike(packet: Any, context: Any, second: Any) -> bool:
     try:
         frames: Sequence[Any] = context.decode(packet)
-        second_frames: Sequence[Any] = second.decode(packet)
+        second_frames: Sequence[object] = second.decode(packet)
     except av.FFmpegError:
         return False
     return len(frames) == len(second_frames) and all(map(_are_equal, frames, second_frames))

@@ -266,7 +266,7 @@ class _FileCall:
         self.is_done = False
         self.n_kills = 0
 
-    def finish(self, result: Any, error: BaseException | None) -> None:
+    def finish(self, result: object, error: BaseException | None) -> None:
         self.result, self.error, self.is_done = result, error, True
 
     def fail(self, error: BaseException) -> None:
@@ -423,7 +423,7 @@ class _Process:
     rings: set[int] = field(default_factory=set)
     paths: deque[Path] = field(default_factory=lambda: deque(maxlen=OPEN_READERS))
 
-    def send(self, message: Any) -> None:
+    def send(self, message: object) -> None:
         with suppress(OSError):  # its end is read next
             self.line.send(message)
 
@@ -635,7 +635,7 @@ class DecodeProcesses:
                         self._take(process, *message)
                     self.dispatch()
 
-    def _take(self, process: _Process, kind: str, result: Any = None, error: BaseException | None = None) -> None:
+    def _take(self, process: _Process, kind: str, result: object = None, error: BaseException | None = None) -> None:
         """Take a message of a process, with `lock` held."""
         process.has_spoken = True
         job = process.job

@@ -63,7 +63,7 @@ class Packets:
         return bool((np.diff(self.ticks) < 0).any())
 
 
-def demux_packets(path: Path, container: Any, stream: Any) -> Packets:
+def demux_packets(path: Path, container: object, stream: object) -> Packets:
     """Read all packets of `stream` without decoding any; memory: 33 bytes a packet.
 
     Raises:

@@ -67,7 +67,7 @@ class PictureReader(VideoReader):
             raise VideoError(f"{self._files[frame]}: not a readable picture ({error}); remove or replace it") from error
 
 
-def _turned(image: Any) -> Any:
+def _turned(image: Any) -> object:
     """A Pillow image turned upright by its EXIF orientation; unchanged if it has none or is unreadable."""
     image.load()  # TIFF is turned by this, and then says nothing
     orientation = None

@@ -106,7 +106,7 @@ def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int
     stop, waiting_tasks = Event(), iter(tasks)
     lanes: deque[tuple[Queue[Any], Future[None]]] = deque()
 
-    def work(task: Callable[[], Iterable[T]], queue: Queue[Any]) -> None:
+    def work(task: Callable[[], Iterable[T]], queue: Queue[object]) -> None:
         """Put the task's results into the queue, then `_END`; runs in the thread."""
         try:
             for result in () if stop.is_set() else task():
@@ -422,7 +422,7 @@ class PyAVReader(ScannedReader):
                     return
         raise VideoError(f"{self.path}: frame {expected} asked, the decoder now gives fewer; was the file replaced?")
 
-    def _pixels(self, frame: Any) -> Pixels:
+    def _pixels(self, frame: object) -> Pixels:
         """A decoded frame as upright RGB pixels of the video's size."""
         pixels = rgb_pixels(frame, self._scan.stored_size, None if self.shows_stored else self.appearance)
         return self._scan.orientation.apply(pixels)

@@ -41,7 +41,7 @@ _FIXED_POINT_ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
 _TOLERANCE = 0.01
 
 
-def _unnamed_side_data(kinds: type[Any], value: object) -> Any:
+def _unnamed_side_data(kinds: type[Any], value: object) -> object:
     """A member of PyAV's enumeration of side data for a kind that it lacks."""
     member = object.__new__(kinds)
     member._name_, member._value_ = f"UNNAMED_{value}", value

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.core.processes import DisposableProcess, ProcessDied
@@ -121,7 +120,7 @@ def _write_manifest(folder: Path, entries: Mapping[str, ManifestEntry]) -> None:
     _write_json(folder / MANIFEST_NAME, {"version": MANIFEST_VERSION, "videos": videos}, indent=1)
 
 
-def _write_json(path: Path, content: dict[str, Any], *, indent: int | None = None) -> None:
+def _write_json(path: Path, content: dict[str, object], *, indent: int | None = None) -> None:
     """Write a JSON file atomically: readers find the old content or all of the new."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     # A name that is not UTF-8 is written as JSON's escapes, so that it is found again.

@@ -265,7 +265,7 @@ def parse_config(raw: Mapping[str, Any], folder: Path) -> CheckpointConfig:
     )
 
 
-def _refuse_other_models(raw: Mapping[str, Any], folder: Path) -> None:
+def _refuse_other_models(raw: Mapping[str, object], folder: Path) -> None:
     """Raise InvalidInput for the config of another model, naming the model to use for it."""
     kind = raw.get("model_type")
     if kind != "llava_qwen":
@@ -289,7 +289,7 @@ def _vision(raw: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     return _TOWERS[name]
 
 
-def _choice(raw: Mapping[str, Any], key: str, values: tuple[str, ...], path: Path) -> str:
+def _choice(raw: Mapping[str, object], key: str, values: tuple[str, ...], path: Path) -> str:
     """The value of `key` in the config; raises InvalidInput unless it is one of `values`."""
     value = raw.get(key)
     if value not in values:
@@ -332,7 +332,7 @@ def load_network(
     *,
     dtype: str = "bfloat16",
     attn_implementation: str = "sdpa",
-    device_map: str | Mapping[str, Any] = "cpu",
+    device_map: str | Mapping[str, object] = "cpu",
     end_early: bool = True,
 ) -> Any:
     """Return the network with all weights of the checkpoint, in eval mode; the tower ends at the original's last layer.
@@ -378,7 +378,7 @@ def end_tower_early(network: Any) -> Any:
     return network
 
 
-def tower_body(tower: Any) -> Any:
+def tower_body(tower: object) -> Any:
     """Return the part of a SigLIP tower that holds its layers: the first releases of transformers 5 nest it."""
     return getattr(tower, "vision_model", tower)
 

@@ -298,7 +298,7 @@ class LlavaVideo:
         setup: checkpoint.Setup,
         dtype: str = "bfloat16",
         attn_implementation: str = "sdpa",
-        device_map: str | Mapping[str, Any] = "cpu",
+        device_map: str | Mapping[str, object] = "cpu",
     ) -> LlavaVideo:
         """Load the checkpoint `name`, a folder or a hub name in the cache.
 

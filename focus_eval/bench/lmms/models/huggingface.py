@@ -35,7 +35,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
         """Let the stock wrapper load model classes that can generate."""
         load_generating_classes()
 
-    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+    def defaults(self, wrapper_arguments: dict[str, object]) -> None:
         """Set device and device map: with the stock map "auto" the wrapper sends its inputs to "cuda" only."""
         device = wrapper_arguments.setdefault("device", "cuda")
         wrapper_arguments.setdefault("device_map", device)
@@ -74,7 +74,7 @@ class FramesProcessor:
     def __init__(self, processor: Any) -> None:
         self._processor = processor
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return the processor's attribute."""
         return getattr(self._processor, name)
 

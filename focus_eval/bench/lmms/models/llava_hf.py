@@ -31,7 +31,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
     prepares_ahead: ClassVar[bool] = True
     interleaves: ClassVar[bool] = True
 
-    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+    def defaults(self, wrapper_arguments: dict[str, object]) -> None:
         """Name checkpoint and device map: by default the stock ones are another model and "", which is refused."""
         wrapper_arguments.setdefault("pretrained", "llava-hf/llava-onevision-qwen2-7b-ov-hf")
         device = wrapper_arguments.setdefault("device", "cuda")
@@ -46,7 +46,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
             checkpoint = self._wrapper_arguments["pretrained"]
             raise InvalidInput(f"{checkpoint}: the tokenizer has no chat template; add the checkpoint's to its files")
 
-    def load_video(self, video_path: Any, max_frames_num: int) -> Pixels:
+    def load_video(self, video_path: object, max_frames_num: int) -> Pixels:
         """Return the frames `(n, height, width, 3)` that the path carries; the stock wrapper reads others."""
         path = video_path[0] if isinstance(video_path, list) else video_path
         return (

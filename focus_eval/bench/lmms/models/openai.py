@@ -166,7 +166,7 @@ class OpenAIAdapter(FrameAdapter):
     _max_pause_seconds: float
     _system_prompt: str
 
-    def prepare(self, api_options: ApiOptions, wrapper_arguments: dict[str, Any]) -> RequestFormat:
+    def prepare(self, api_options: ApiOptions, wrapper_arguments: dict[str, object]) -> RequestFormat:
         """Check the image format, and that the API key is in the environment, where no log prints it."""
         if "api_key" in wrapper_arguments:
             raise InvalidInput("api_key in --model_args would be printed by lmms-eval; set OPENAI_API_KEY instead")
@@ -189,7 +189,7 @@ class OpenAIAdapter(FrameAdapter):
         )
         return RequestFormat(images, times=api_options.times)
 
-    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+    def defaults(self, wrapper_arguments: dict[str, object]) -> None:
         """Set the paper's model, and a time-out long enough for many images."""
         if "model" not in wrapper_arguments:
             wrapper_arguments.setdefault("model_version", "gpt-4o")
@@ -231,7 +231,7 @@ class OpenAIAdapter(FrameAdapter):
         )
         view.max_retries = 1  # our client retries by itself
 
-    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, Any]]:
+    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, object]]:
         """Return one stand-in image per frame."""
         return [{"type": "image", "url": Image.new("RGB", (1, 1))} for _ in frame_batch.frames]
 
@@ -243,7 +243,7 @@ class FocusGPT4o(OpenAIAdapter, OpenAISimple):  # type: ignore[misc]
     stock_name: ClassVar[str] = "openai"
     requests: ClassVar[str] = "simple"
 
-    def encode_video(self, video_path: Any, for_get_frames_num: int) -> list[str]:
+    def encode_video(self, video_path: object, for_get_frames_num: int) -> list[str]:
         """Return one stand-in per frame for a path that carries frames; other paths are read by the stock wrapper."""
         if isinstance(video_path, PathWithFrames):
             return ["" for _ in video_path.frame_batch.frames]

@@ -151,7 +151,7 @@ class TimedProcessor:
         self._processor = processor
         self._metadata = metadata
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return the processor's attribute."""
         return getattr(self._processor, name)
 
@@ -162,7 +162,7 @@ class TimedProcessor:
         return self._processor(**inputs, video_metadata=self._metadata, do_sample_frames=False)
 
 
-def metadata_of(frame_batch: FrameBatch) -> dict[str, Any]:
+def metadata_of(frame_batch: FrameBatch) -> dict[str, object]:
     """Return the metadata that qwen-vl-utils's readers return with the frames of a video."""
     clock = frame_batch.clock()
     return {
@@ -173,12 +173,12 @@ def metadata_of(frame_batch: FrameBatch) -> dict[str, Any]:
     }
 
 
-def wrap_reader(read: Callable[[dict[str, Any]], VideoReading]) -> Callable[[dict[str, Any]], VideoReading]:
+def wrap_reader(read: Callable[[dict[str, object]], VideoReading]) -> Callable[[dict[str, object]], VideoReading]:
     """Return a reader that gives a `PathWithFrames` its own frames and leaves every other path to `read`."""
     if getattr(read, "feeds_frames", False):
         return read
 
-    def read_or_feed(element: dict[str, Any]) -> VideoReading:
+    def read_or_feed(element: dict[str, object]) -> VideoReading:
         """Return frames, metadata and rate of the video `element`: its carried frames, or what `read` returns."""
         video = element["video"]
         if not isinstance(video, PathWithFrames):

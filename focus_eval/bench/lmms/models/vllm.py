@@ -103,7 +103,7 @@ class TracedEngine:
         self._engine = engine
         self._trace = trace
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return the engine's attribute."""
         return getattr(self._engine, name)
 

@@ -121,7 +121,7 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
     largest_batch: ClassVar[int | None] = 1
     own_options: ClassVar[type | None] = AnswererOptions
 
-    def prepare(self, answerer_options: AnswererOptions, wrapper_arguments: dict[str, Any]) -> str:
+    def prepare(self, answerer_options: AnswererOptions, wrapper_arguments: dict[str, object]) -> str:
         """Make the encoder; return its name and revision, which become part of the run's identity."""
         from focus_eval.core.options import declared_types
         from focus_eval.keyframes.encoders.registry import ENCODERS, make_encoder, read_encoder
@@ -140,7 +140,7 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
         self.scorer = scorer
         return f"{scorer.name} {scorer.revision}"
 
-    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+    def defaults(self, wrapper_arguments: dict[str, object]) -> None:
         """Change nothing: the answerer has no device map."""
 
     def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
@@ -150,7 +150,7 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
 
 
 def option_scores(
-    scorer: Encoder, features: Any, query: str, options: tuple[str, ...], *, temperature: float
+    scorer: Encoder, features: object, query: str, options: tuple[str, ...], *, temperature: float
 ) -> FloatArray:
     """Return a score for each option and the frames, shape `(n_options,)`, larger is better.
 

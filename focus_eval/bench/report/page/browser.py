@@ -49,7 +49,7 @@ MOST_PULLS_DRAWN = 300
 
 def question_detail(
     rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None], pictures: Mapping[str, str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return what the page shows of one question, as JSON values: video, options, evidence, pictures, each series."""
     present_rows = [row for row in rows if row is not None]
     first = next((row for row in present_rows if row.error is None), present_rows[0])
@@ -73,9 +73,9 @@ def question_detail(
     }
 
 
-def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, Any]:
+def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, object]:
     """What the page shows of one series and question: frames, times, pulls, clips and answer."""
-    detail: dict[str, Any] = {
+    detail: dict[str, object] = {
         "k": row.k,
         "frames": row.keyframes or [],
         "times": [round(time, 2) for time in row.times_seconds or ()],
@@ -268,7 +268,7 @@ def _series_order(series: tuple[str, int, str, int]) -> tuple[str, int, int, str
     return (model, k, *sampler_order(label), seed)
 
 
-def json_for_script(value: Any) -> str:
+def json_for_script(value: object) -> str:
     """Return `value` as JSON that is safe inside a script element, with any texts in it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # "</script" and "<!--" end or change the element; the two separators are line ends to old JavaScript.

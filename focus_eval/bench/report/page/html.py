@@ -139,7 +139,7 @@ def render_sections(
     return _render("compare.html.j2", script=script, **values)
 
 
-def _render(template: str, *, script: str = "", **values: Any) -> str:
+def _render(template: str, *, script: str = "", **values: object) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
