@@ -101,6 +101,8 @@ class VideoSelection(Selection):
     def with_subtitles(self, path: str | Path, *, encoding: str = "") -> VideoSelection:
         """Return the selection with the subtitles of its video, which `ask` then gives the model.
 
+        A line without an end lasts until the end of the video.
+
         Args:
             path: a .srt, .vtt or .json file (see `read_subtitles`).
             encoding: of a file that is neither UTF-8 nor has a byte order mark.
@@ -108,7 +110,8 @@ class VideoSelection(Selection):
         Raises:
             InvalidInput: no such file, or no subtitles.
         """
-        return replace(self, subtitles=read_subtitles(Path(path), encoding=encoding))
+        lines = read_subtitles(Path(path), open_end_seconds=self.video.duration_seconds, encoding=encoding)
+        return replace(self, subtitles=lines)
 
     @property
     def keyframe_lines(self) -> tuple[tuple[TimedText, ...], ...]:

@@ -125,6 +125,12 @@ def test_subtitles_that_end_before_the_keyframes_are_counted(clip, tmp_path):
     )
 
 
+def test_a_line_without_an_end_lasts_until_the_end_of_the_video(clip, tmp_path):
+    (tmp_path / "open.json").write_text('[{"timestamp": [1, null], "text": "open"}]')
+    command = ["select", str(clip), *EVEN, "--subtitles", str(tmp_path / "open.json"), "--json"]
+    assert json.loads(CliRunner().invoke(app, command).stdout)["subtitles"] == [[], ["open"], ["open"]]
+
+
 def test_subtitles_that_cannot_be_used_are_named_before_a_frame_is_scored(clip, server, tmp_path):
     files = {"empty.srt": b"", "letter.srt": b"Dear reader,", "french.srt": SRT.replace("bar", "été").encode("cp1252")}
     for name, content in files.items():
