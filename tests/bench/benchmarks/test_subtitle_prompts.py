@@ -11,6 +11,7 @@ from focus_eval.bench.benchmarks.registry import make_benchmark
 from focus_eval.bench.benchmarks.subtitles import SubtitleOptions, make_prompt, subtitle_choice
 from focus_eval.bench.report.measures import prompt_notes
 from focus_eval.core.errors import InvalidInput
+from focus_eval.keyframes.subtitles.prompts import are_evenly_spaced
 
 DOCUMENT = {
     "id": "q", "video_id": "v", "video_path": "v.mp4", "videoID": "v", "question_id": "q", "question": "What?",
@@ -75,6 +76,26 @@ def test_a_missing_file_is_an_error_or_the_benchmarks_own_words(longvideobench, 
     prompt = make_prompt("What?", question, choice, video_path=path, times=[1.0], fps=25.0)
     assert prompt.text == "This video's subtitles are listed below: \nNo subtitles available\nWhat?"
     assert prompt.note == "no subtitles available"
+
+
+def test_the_layout_is_the_benchmarks_where_the_model_can_show_it():
+    def layout(benchmark, **options):
+        facts = make_benchmark(benchmark).facts.subtitles
+        choice = subtitle_choice(facts, SubtitleOptions(**options), is_written_by_task=True, location="here")
+        return choice.layout
+
+    assert layout("longvideobench", can_interleave=True) == "interleaved"
+    assert layout("longvideobench") == layout("longvideobench", can_interleave=True, layout="block") == "block"
+    assert layout("videomme", can_interleave=True) == "block"
+    assert layout("videomme", can_interleave=True, layout="interleaved") == "interleaved"
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [([], True), ([7], True), ([0, 10, 20], True), ([0, 10, 21, 31], True), ([0, 10, 22], False), ([0, 5, 6], False)],
+)
+def test_frames_are_evenly_spaced_up_to_the_rounding_of_one(frames, expected):
+    assert are_evenly_spaced(frames) == expected
 
 
 def test_subtitles_of_a_benchmark_that_declares_none_are_refused():
