@@ -13,7 +13,8 @@ from pathlib import Path
 from focus_eval.bench.matrix.config import Resources
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.processes import memory_bytes, n_cores
-from focus_eval.keyframes.video.feed import N_BATCHES, OPEN_READERS
+from focus_eval.keyframes.video.decode_jobs import N_BATCHES
+from focus_eval.keyframes.video.decode_process import OPEN_READERS
 
 # Driver files on Linux: NVIDIA, Jetson, AMD, WSL.
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")

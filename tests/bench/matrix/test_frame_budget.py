@@ -17,7 +17,7 @@ from focus_eval.keyframes.encoders.dual_encoder import ClipScorer
 from focus_eval.keyframes.encoders.torch_scorer import TorchScorer
 from focus_eval.keyframes.pipeline.relevance import VideoSession
 from focus_eval.keyframes.video import feed
-from focus_eval.keyframes.video.feed import N_BATCHES
+from focus_eval.keyframes.video.decode_jobs import N_BATCHES
 from tests.support.bench.matrix_rows import run_matrix
 from tests.support.keyframes.random_weights import write_tiny_clip
 from tests.support.keyframes.synthetic import write_long_clip

@@ -28,6 +28,7 @@ from focus_eval.keyframes.pipeline.relevance import VideoSession, decoded_batche
 from focus_eval.keyframes.pipeline.timing import Meter
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.feed import TINY_BYTES, DecodeProcesses, FedReader, n_processes_for
+from focus_eval.keyframes.video.manifest import file_state
 from tests.support.keyframes.damage import blank_out
 from tests.support.keyframes.synthetic import frame_number, write_long_clip, write_numbered_clip
 
@@ -184,8 +185,8 @@ def test_a_file_replaced_after_opening_is_noticed(decode_processes, tmp_path):
 
 def test_a_scan_is_kept_in_the_store(decode_processes, tmp_path):
     path, store = write_numbered_clip(tmp_path / "clip.mp4", 40), RelevanceStore(tmp_path / "store.sqlite")
-    with decode_processes.open_video(path, kept=store) as video:
-        assert store.kept_scan(path, video.source.state) is not None
+    with decode_processes.open_video(path, kept=store):
+        assert store.kept_scan(path, file_state(path)) is not None
 
 
 @pytest.mark.parametrize("fault", [signal.SIGSEGV, signal.SIGABRT])

@@ -1,0 +1,391 @@
+"""The processes that decode, seen from the one that started them: who does what next, and what is lost with one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from focus_eval.core.errors import RunError, VideoError
+from focus_eval.core.types import IntArray, Pixels
+from focus_eval.keyframes.video.decode_jobs import FedVideo, FileCall, FrameRequest, FrameTask, Ring
+from focus_eval.keyframes.video.decode_process import OPEN_READERS, VideoState
+from focus_eval.keyframes.video.manifest import FileState, checked_file, file_state
+from focus_eval.keyframes.video.scan import Scan
+
+# Signals that a decoder raises itself; any other came from outside, and is not the video's fault.
+_FAULTS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+_MAX_KILLS = 2
+# Memory that is freed is kept for the next frame: pages that the system has to clear take as long as decoding. 32 MB is
+# the most that glibc takes as the first of these; a larger number leaves it at 128 KB.
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+}
+_START = (
+    "import sys; sys.path[:] = sys.argv[2:]; "
+    "from focus_eval.keyframes.video.decode_process import serve; serve(int(sys.argv[1]))"
+)
+
+
+@dataclass(eq=False)
+class _Process:
+    """A process that decodes, and what it does now."""
+
+    popen: subprocess.Popen[bytes]
+    line: Connection
+    socket: socket.socket
+    job: FileCall | FrameTask | None = None
+    has_spoken: bool = False
+    rings: set[int] = field(default_factory=set)
+    paths: deque[Path] = field(default_factory=lambda: deque(maxlen=OPEN_READERS))
+
+    def send(self, message: object) -> None:
+        with suppress(OSError):  # its end is read next
+            self.line.send(message)
+
+    def send_ring(self, ring: Ring) -> None:
+        """Hand over the descriptor of a ring, once."""
+        if ring.number not in self.rings:
+            self.rings.add(ring.number)
+            self.send(("ring", ring.number, ring.n_bytes))
+            with suppress(OSError):
+                socket.send_fds(self.socket, [b"r"], [ring.descriptor])
+
+
+class DecodePool:
+    """Processes that decode the videos of one owner, one a core, each with a single thread.
+
+    They start as they are needed, and serve requests of any thread. A process that a video ends is replaced: requests
+    for that video raise VideoError from then on, no other notices.
+
+    Args:
+        n_processes: number of them.
+    """
+
+    def __init__(self, n_processes: int) -> None:
+        self.n_processes = n_processes
+        self.lock = threading.RLock()
+        self._processes: list[_Process] = []
+        self._calls: deque[FileCall] = deque()
+        self._requests: list[FrameRequest] = []
+        self._free_rings: list[Ring] = []
+        self._faults: dict[tuple[Path, FileState], str] = {}
+        self._wake: tuple[Connection, Connection] | None = None
+        self._listener: threading.Thread | None = None
+        self._is_closed = False
+
+    def scan(self, path: Path) -> Scan:
+        """Return `scan_file(path)`, computed in a process."""
+        scan: Scan = self.call("scan", VideoState(path, file_state(checked_file(path)), ()), None)
+        return scan
+
+    def call(self, name: str, source: VideoState, scan: Scan | None) -> Any:
+        """Return what a process answers to a message about a file, or raise its error."""
+        call = FileCall(name, source, scan, threading.Condition(self.lock))
+        with self.lock:
+            self._calls.append(call)
+            self.dispatch()
+            while not call.is_done:
+                self.check_open(source.path)
+                call.changed.wait()
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def check(self, path: Path) -> None:
+        """Raise VideoError for a file that ended a process."""
+        if self._faults and (fault := self._faults.get((path, file_state(checked_file(path))))):
+            raise VideoError(fault)
+
+    def check_open(self, path: Path) -> None:
+        """Raise RunError if the processes are closed; `path` is being read."""
+        if self._is_closed:
+            raise RunError(f"{path}: the processes that decode it were closed before it was read")
+
+    def request(self, video: FedVideo, runs: Sequence[IntArray], size: int) -> FrameRequest:
+        """Return a request for frames, which begins with its first batch."""
+        return FrameRequest(video, runs, size, self.lock)
+
+    def next_batch(self, request: FrameRequest) -> tuple[IntArray, Pixels] | None:
+        """Return the next batch, and give back the memory of the one before; None after the last.
+
+        Raises:
+            VideoError: a frame that cannot be read, or a request that has ended.
+        """
+        with self.lock:
+            request.n_released = request.n_taken
+            if request.n_taken == request.frames.size:
+                self.end(request)
+                return None
+            self.check_request(request)
+            if not request.has_begun:
+                self.check(request.video.source.path)
+                request.ring = self._ring(int(np.prod(request.ring_shape)))
+                self._requests.append(request)
+                request.has_begun = True
+            self.dispatch()
+            try:
+                while (batch := request.take()) is None:
+                    request.changed.wait()
+                    self.check_request(request)
+            except BaseException:
+                self.end(request)
+                raise
+            return batch
+
+    def check_request(self, request: FrameRequest) -> None:
+        """Raise VideoError if the request has ended, RunError if the processes are closed."""
+        path = request.video.source.path
+        self.check_open(path)
+        if request.is_closed:
+            raise VideoError(f"{path}: the reader was closed, or another stream was started, before this one ended")
+
+    def end(self, request: FrameRequest) -> None:
+        """End a request; its memory serves others once no process writes to it."""
+        with self.lock:
+            if request.is_closed:
+                return
+            request.is_closed = True
+            request.waiting.clear()
+            if request in self._requests:
+                self._requests.remove(request)
+            for task in request.parked:
+                if task.process is not None:
+                    task.process.send(("drop", task.number))
+            request.parked.clear()
+            self._recycle(request)
+            request.changed.notify_all()
+
+    def _recycle(self, request: FrameRequest) -> None:
+        """Keep the ring of a request that has ended for the next, once no process writes to it."""
+        if request.is_closed and not request.n_underway and request.ring is not None:
+            self._free_rings.append(request.ring)
+            request.ring = None
+
+    def _ring(self, n_bytes: int) -> Ring:
+        """Memory for a request: that of an earlier one if it fits, since fresh pages cost time."""
+        for ring in self._free_rings:
+            if n_bytes <= ring.n_bytes <= 2 * n_bytes:
+                self._free_rings.remove(ring)
+                return ring
+        if self._free_rings:
+            self._forget(self._free_rings.pop(0))
+        return Ring(n_bytes)
+
+    def _forget(self, ring: Ring) -> None:
+        for process in self._processes:
+            if ring.number in process.rings:
+                process.rings.discard(ring.number)
+                process.send(("forget", ring.number))
+        ring.close()
+
+    def dispatch(self) -> None:
+        """Give work to processes that have none, with `lock` held."""
+        while not self._is_closed:
+            idle = [process for process in self._processes if process.job is None]
+            job, process = self._next_job(idle)
+            if job is None:
+                return
+            if process is None:
+                if len(self._processes) == self.n_processes:
+                    return
+                process = self._start()
+            if isinstance(job, FrameTask):
+                request = job.request
+                request.n_underway += 1
+                assert request.ring is not None
+                process.send_ring(request.ring)
+                if job.path not in process.paths:
+                    process.paths.append(job.path)
+                message = job.message
+                if job.process is None:
+                    request.waiting.popleft()
+                else:
+                    request.parked.remove(job)
+                job.process = process
+            else:
+                message = job.message
+                self._calls.popleft()
+            process.job = job
+            process.send(message)
+
+    def _next_job(self, idle: list[_Process]) -> tuple[FileCall | FrameTask | None, _Process | None]:
+        """The job that should begin next, and the process for it; None for a new or any process."""
+        if self._calls:
+            return self._calls[0], idle[0] if idle else None
+        parked = [task for request in self._requests for task in request.parked]
+        ready = [task for task in parked if task.process in idle and task.at < task.request.window_end]
+        fresh = [task for request in self._requests if (task := request.next_task()) is not None]
+        if not ready and not fresh:
+            return None, None
+        # First what is needed soonest.
+        job = min([*ready, *fresh], key=lambda task: task.at - task.request.n_taken)
+        if job.process is not None:
+            return job, job.process
+        # A process that has the video open need not open it again.
+        return job, next((process for process in idle if job.path in process.paths), idle[0] if idle else None)
+
+    def _start(self) -> _Process:
+        """Start a process, and the thread that listens to all of them with the first."""
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-c", _START, str(theirs.fileno()), *sys.path]
+        with theirs:
+            # Of a session of its own: Ctrl-C reaches this process, which ends the others.
+            popen = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                start_new_session=True, env={**os.environ, **_ENVIRONMENT},
+            )  # fmt: skip
+        process = _Process(popen, Connection(os.dup(ours.fileno())), ours)
+        self._processes.append(process)
+        if self._wake is None:
+            reading, writing = os.pipe()
+            self._wake = Connection(reading, writable=False), Connection(writing, readable=False)
+            self._listener = threading.Thread(target=self._listen, name="feed", daemon=True)
+            self._listener.start()
+        self._wake[1].send(None)
+        return process
+
+    def _listen(self) -> None:
+        """Take what the processes send, and give them their next work; runs in a thread."""
+        assert self._wake is not None
+        while not self._is_closed:
+            with self.lock:
+                by_line = {process.line: process for process in self._processes}
+            for line in wait([self._wake[0], *by_line]):
+                if line is self._wake[0]:
+                    self._wake[0].recv()
+                    continue
+                process = by_line[line]  # type: ignore[index]
+                try:
+                    message = process.line.recv()
+                except (EOFError, OSError):
+                    message = None
+                with self.lock:
+                    if self._is_closed:
+                        return
+                    if message is None:
+                        self._replace(process)
+                    else:
+                        self._take(process, *message)
+                    self.dispatch()
+
+    def _take(self, process: _Process, kind: str, result: object = None, error: BaseException | None = None) -> None:
+        """Take a message of a process, with `lock` held."""
+        process.has_spoken = True
+        job = process.job
+        if kind == "scan?":
+            process.send(job.scan if job is not None else None)
+        elif kind == "result" and job is not None:
+            process.job = None
+            job.finish(result, error)
+            self._settle(process, job)
+
+    def _settle(self, process: _Process, job: FileCall | FrameTask) -> None:
+        """Wake who waits for a job; forget a task whose request has ended."""
+        if isinstance(job, FileCall):
+            job.changed.notify_all()
+            return
+        request = job.request
+        request.n_underway -= 1
+        request.changed.notify_all()
+        if request.is_closed:
+            process.send(("drop", job.number))
+            request.parked.clear()
+            self._recycle(request)
+
+    def _replace(self, process: _Process) -> None:
+        """Take note of a process that has ended, with `lock` held: its video fails, or is tried again."""
+        self._processes.remove(process)
+        process.line.close()
+        process.socket.close()
+        code = process.popen.wait()
+        # What it had begun and left for later is begun again by another.
+        for request in self._requests:
+            for task in [task for task in request.parked if task.process is process]:
+                request.parked.remove(task)
+                self._begin_again(task)
+        job = process.job
+        if job is None:
+            return
+        if isinstance(job, FrameTask):
+            job.process = None
+        if code > 0 and not process.has_spoken:
+            job.fail(RunError(f"a process that decodes could not start (exit code {code}); its error stands above"))
+        elif -code in _FAULTS or code >= 0:
+            cause = f"signal {-code}" if code < 0 else f"exit code {code}"
+            what_ended = f"{job.path}: reading this file ended the process ({cause})"
+            fault = f"{what_ended}; re-encode it, or run again with --retry-errors"
+            # Several processes may decode one video, and each ends at its fault: say it once.
+            if fault not in self._faults.values():
+                print(what_ended, file=sys.stderr, flush=True)
+            with suppress(VideoError):
+                self._faults[job.path, file_state(job.path)] = fault
+            job.fail(VideoError(fault))
+        else:
+            job.n_kills += 1
+            if job.n_kills < _MAX_KILLS:
+                self._begin_again(job)
+            else:
+                job.fail(
+                    VideoError(
+                        f"{job.path}: the process that decodes it was killed {job.n_kills} times (signal {-code}); if "
+                        "the machine is short of memory, free some, then run again with --retry-errors"
+                    )
+                )
+        self._settle(process, job)
+
+    def _begin_again(self, job: FileCall | FrameTask) -> None:
+        """Put work of a process that was lost first in the queue."""
+        if isinstance(job, FileCall):
+            self._calls.appendleft(job)
+        elif not job.request.is_closed:
+            job.process = None
+            job.request.waiting.appendleft(job)
+
+    def close(self) -> None:
+        """End the processes; whoever still waits for frames gets a RunError."""
+        with self.lock:
+            self._is_closed = True
+            for process in self._processes:
+                process.popen.kill()
+                if isinstance(process.job, FrameTask):
+                    process.job.request.n_underway = 0
+            for request in [*self._requests]:
+                self.end(request)
+            for call in [
+                *self._calls,
+                *(process.job for process in self._processes if isinstance(process.job, FileCall)),
+            ]:
+                call.changed.notify_all()
+            if self._wake is not None:
+                self._wake[1].send(None)
+        if self._listener is not None:
+            self._listener.join()
+        for process in self._processes:
+            process.popen.wait()
+            process.line.close()
+            process.socket.close()
+        self._processes.clear()
+        for ring in self._free_rings:
+            ring.close()
+        self._free_rings.clear()
+        if self._wake is not None:
+            for end in self._wake:
+                end.close()
+            self._wake = None
