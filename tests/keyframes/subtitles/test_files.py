@@ -9,6 +9,7 @@ import pytest
 
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import TimedText
+from focus_eval.keyframes.subtitles import files
 from focus_eval.keyframes.subtitles.files import read_subtitles
 
 SRT = (
@@ -118,3 +119,12 @@ def test_ten_thousand_lines_take_no_time(tmp_path):
     lines = read_subtitles(write_file(tmp_path, cues))
     assert (len(lines), lines[-1]) == (10_000, TimedText(9999.0, 10000.0, "line 9999"))
     assert time.process_time() - started < 5
+
+
+def test_a_file_larger_than_subtitles_are_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST_BYTES", 2_000_000)
+    path = write_file(tmp_path, SRT + "\n" * (2_000_000 - len(SRT)))
+    assert read_subtitles(path) == LINES
+    path.write_bytes(path.read_bytes() + b"\n")
+    with pytest.raises(InvalidInput, match="more than 2 MB"):
+        read_subtitles(path)
