@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 NOT_WITH_SHEET = {
     "videos": "a video", "query": "--query", "seconds": "--seconds", "start": "--start", "end": "--end",
     "sheet": "--sheet", "frames": "--frames", "png": "--png", "subtitles": "--subtitles", "as_json": "--json",
+    "verbose": "--verbose",
 }  # fmt: skip
 # Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
 ALIKE_LEVELS = 4.0
@@ -147,6 +148,7 @@ def select(
     subtitles_encoding: SubtitlesEncodingOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print the seconds of each stage too.")] = False,
     yes: YesOption = False,
     questions: FromOption = None,
     column: ColumnOptions = [],  # noqa: B006
@@ -161,7 +163,7 @@ def select(
         n_failed = _select_from(questions, options, method, yes=yes, quiet=quiet)
     else:
         method |= {"fps": fps, "seconds": seconds, "start_seconds": start, "end_seconds": end}
-        outputs = _Outputs(out, sheet, frames, store, png, as_json, quiet)
+        outputs = _Outputs(out, sheet, frames, store, png, as_json, quiet, verbose)
         n_failed = _select_videos(videos, query, method, outputs, (subtitles, subtitles_encoding), yes=yes)
     if n_failed:
         raise typer.Exit(2)
@@ -213,6 +215,7 @@ class _Outputs:
     is_png: bool
     as_json: bool
     quiet: bool
+    verbose: bool
 
     @property
     def out_file(self) -> Path | None:
@@ -244,9 +247,11 @@ def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelecti
     if outputs.quiet or outputs.to_stdout:
         return len(selections)
     if len(paths) == 1:
-        _print(selections[0])
+        _print(selections[0], verbose=outputs.verbose)
     else:
         table_console().print(keyframe_table(selections))
+        for selection in selections if outputs.verbose else ():
+            print_folded(f"{selection.path.name}: {_seconds_line(selection.row)}")
         for warning in dict.fromkeys(selection.warning for selection in selections if selection.warning):
             print_folded(warning)
     return len(selections)
@@ -468,8 +473,8 @@ def relevance_text(relevance: float) -> str:
     return "-" if np.isnan(relevance) else f"{relevance:.4f}"
 
 
-def _print(selection: VideoSelection) -> None:
-    """Print the keyframes with relevance, similar earlier ones, and cost."""
+def _print(selection: VideoSelection, *, verbose: bool = False) -> None:
+    """Print the keyframes with relevance, similar earlier ones, and cost; with `verbose` the seconds of each stage."""
     from rich.table import Table
 
     from focus_eval.keyframes.export import MAX_SHOWN
@@ -509,7 +514,6 @@ def _print(selection: VideoSelection) -> None:
         print_folded(
             f"keyframes that look like an earlier one: {len(alike)} (mean pixel difference below {ALIKE_LEVELS:g}/255)"
         )
-    stages = ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
     if row.text_pulls:
         print_folded(f"{counted(len(row.encoded_frames), 'frame')} scored for {1 + len(row.text_pulls)} texts")
     else:
@@ -522,9 +526,14 @@ def _print(selection: VideoSelection) -> None:
         print_folded(_scan_line(row))
     if row.encoder:
         print_folded(f"encoder: {row.encoder} ({row.encoder_revision})")
-    print_folded(f"seconds: {stages}")
+    if verbose:
+        print_folded(_seconds_line(row))
     if selection.warning:
         print_folded(selection.warning)
+
+
+def _seconds_line(row: SelectionRow) -> str:
+    return "seconds: " + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
 
 
 def _model_usage_line(row: SelectionRow) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,14 @@ def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
         assert image.width > 800
         assert len(set(image.convert("L").resize((64, 64)).getdata())) > 20
     assert select_keyframes(clip, query="a cat", k=3, sampler="topk", seed=0).keyframes == tuple(written["keyframes"])
+
+
+def test_the_seconds_of_each_stage_are_printed_with_verbose_alone(clip):
+    plain, verbose = (
+        focus_eval("select", clip, "-k", "2", "--sampler", "uniform", *flag).stdout for flag in ([], ["--verbose"])
+    )
+    assert "seconds: " not in plain
+    assert re.search(r"^seconds: open \d+\.\d\d, ", verbose, flags=re.MULTILINE)
 
 
 def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip):
