@@ -21,6 +21,7 @@ from focus_eval.bench.benchmarks.group_scores import score_groups
 from focus_eval.bench.benchmarks.question import END_SLACK_SECONDS, annotation_fps
 from focus_eval.bench.benchmarks.registry import BENCHMARKS, facts_of, make_benchmark
 from focus_eval.bench.report.run import Run
+from focus_eval.bench.rows.seen_videos import SeenState
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
 from focus_eval.external.imports.aks_settings import infer_settings
@@ -63,6 +64,8 @@ class CheckedSeries:
         origin: an imported file's statements about itself; None for a run of this project.
         prompt: the first prompt of the cell, "" if not recorded.
         expected: all questions of the benchmark; empty if not known.
+        run: name of the run.
+        videos: of each video of the benchmark, the files that rows of the run are of; empty if not recorded.
     """
 
     name: str
@@ -73,6 +76,8 @@ class CheckedSeries:
     origin: LogOrigin | None = None
     prompt: str = ""
     expected: Sequence[Question] = ()
+    run: str = ""
+    videos: Mapping[str, Sequence[SeenState]] = field(default_factory=dict)
 
     @property
     def k(self) -> int | None:
@@ -204,10 +209,25 @@ def _series_of_run(run: Run, expected: Sequence[Question]) -> Iterator[CheckedSe
             origin=None if origin is None else LogOrigin.from_document(origin),
             prompt=str(run.made_with.get(cell, {}).get("prompt", "")),
             expected=expected if any(question.benchmark == row.benchmark for question in expected[:1]) else (),
+            run=run.name,
+            videos=_files_of_videos(run, benchmark),
         )
     if not variants:  # nothing of the file could be read
         for document in run.logs.values():
             yield CheckedSeries(name=run.name, origin=LogOrigin.from_document(document))
+
+
+def _files_of_videos(run: Run, benchmark: str) -> dict[str, Sequence[SeenState]]:
+    """The files that rows of the run are of, by video; files of one size in two folders are one."""
+    files: dict[str, Sequence[SeenState]] = {}
+    records = [record for record in run.seen_videos if record.benchmark == benchmark]
+    for record in records:
+        is_moved = record.folder != records[0].folder
+        for video, states in record.videos.items():
+            sizes = {state.size for state in files.get(video, ())}
+            new_states = [state for state in states if not (is_moved and state.size in sizes)]
+            files[video] = [*dict.fromkeys([*files.get(video, ()), *new_states])]
+    return files
 
 
 def audit(series: Sequence[CheckedSeries]) -> list[Finding]:
@@ -221,12 +241,15 @@ def audit(series: Sequence[CheckedSeries]) -> list[Finding]:
         ]
     ordered = [finding for _, finding in sorted(findings, key=lambda item: (item[1].severity != FAULT, item[0]))]
     # Notes that differ in their subject alone, such as a video that no series could read, become one.
-    subjects_of: dict[Finding, list[str]] = {}
+    subjects_of: dict[Finding, dict[str, None]] = {}
     for finding in ordered:
         shared = replace(finding, subject="") if finding.severity == NOTE else finding
-        subjects_of.setdefault(shared, []).append(finding.subject)
+        subjects_of.setdefault(shared, {})[finding.subject] = None
     return [
-        replace(finding, subject=subjects[0] + (f" and {len(subjects) - 1} more series" if len(subjects) > 1 else ""))
+        replace(
+            finding,
+            subject=next(iter(subjects)) + (f" and {len(subjects) - 1} more series" if len(subjects) > 1 else ""),
+        )
         for finding, subjects in subjects_of.items()
     ]
 
@@ -581,6 +604,28 @@ def fed_other_frames(series: CheckedSeries) -> Iterator[Finding]:
         yield _finding("other frames fed than chosen", series, differing_ids, n_checked)
 
 
+def exchanged_videos(series: CheckedSeries) -> Iterator[Finding]:
+    """Find videos whose file was exchanged while rows of the run were kept."""
+    exchanged = [video for video, states in series.videos.items() if len(states) > 1]
+    if exchanged:
+        sizes = ", then ".join(f"{state.size:,} bytes" for state in series.videos[exchanged[0]])
+        check = "videos exchanged between rows (focus-eval run --changed-videos retry makes them again)"
+        yield Finding(check, series.run, len(exchanged), len(series.videos), f"the first is {exchanged[0]}: {sizes}")
+
+
+def other_videos(group: ComparableSeries) -> Iterator[Finding]:
+    """Find videos whose files have other sizes in other runs."""
+    sizes: dict[str, dict[int, str]] = {}
+    for item in group.series:
+        for video, states in item.videos.items():
+            sizes.setdefault(video, {}).setdefault(states[-1].size, item.run)
+    videos = [video for video, run_by_size in sizes.items() if len(run_by_size) > 1]
+    if videos:
+        first = ", ".join(f"{size:,} bytes in {run}" for size, run in sizes[videos[0]].items())
+        check = "videos whose files differ between runs"
+        yield Finding(check, group.name, len(videos), len(sizes), f"the first is {videos[0]}: {first}")
+
+
 def same_answers(group: ComparableSeries) -> Iterator[Finding]:
     """Find pairs of series with nearly all answers equal despite different frames (or with unknown frames)."""
     pairs = list(group.pairs())
@@ -808,6 +853,7 @@ CHECKS_OF_SEVERAL: tuple[Callable[[ComparableSeries], Iterable[Finding]], ...] =
     same_run_under_two_names,
     arrival_by_part,
     same_frames_in_every_run,
+    other_videos,
     other_prompts,
     other_questions,
 )
@@ -819,6 +865,7 @@ CHECKS_OF_ONE: tuple[Callable[[CheckedSeries], Iterable[Finding]], ...] = (
     stated_questions,
     missing_questions,
     failed_questions,
+    exchanged_videos,
     fed_other_frames,
     prompts_for_other_frames,
     same_frames_everywhere,

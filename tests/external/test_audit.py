@@ -14,6 +14,7 @@ from focus_eval.bench.benchmarks.registry import read_annotations, read_rates
 from focus_eval.bench.report.comparisons import run_comparison
 from focus_eval.bench.report.run import Run, joined_run, load_run
 from focus_eval.bench.rows.packed import pack_run
+from focus_eval.bench.rows.seen_videos import SeenState, SeenVideos, write_seen_videos
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import Question
@@ -689,6 +690,21 @@ def test_audit_reads_a_packed_run(tmp_path):
     pack_run(folder, tmp_path / "r.zip")
     outputs = [CliRunner().invoke(app, ["audit", str(path)]).output for path in (folder, tmp_path / "r.zip")]
     assert outputs[0] == outputs[1] != ""
+
+
+def test_runs_on_files_of_other_sizes_are_told_apart(tmp_path):
+    folders = [simulate_run(tmp_path / name, Simulation(n_questions=36, samplers=("topk",))) for name in ("a", "b")]
+    for folder, size in zip(folders, (1000, 1234), strict=True):
+        part = next((folder / "selections").iterdir())
+        row = next(iter(load_run(folder).selections))
+        states = {row.video: SeenState(size, 1), "same.mp4": SeenState(5, size)}
+        record = SeenVideos(benchmark=row.benchmark, folder=str(folder))
+        write_seen_videos(part, record.updated(str(folder), states, ()))
+    result = CliRunner().invoke(app, ["audit", *map(str, folders)])
+    text = " ".join(result.output.split())
+    assert "videos whose files differ between runs: 1 of 2" in text
+    assert "1,000 bytes in a, 1,234 bytes in b" in text
+    assert "videos whose" not in CliRunner().invoke(app, ["audit", str(folders[0])]).output
 
 
 @pytest.mark.parametrize(("n_alike", "n"), [(30, 30), (99, 100), (990, 1000)])

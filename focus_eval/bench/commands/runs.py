@@ -405,6 +405,13 @@ FolderOption = Annotated[
 ]
 
 
+DropOption = Annotated[
+    list[str],
+    typer.Option(metavar="PART", help="Drop a part's rows and make them again, e.g. 'answers/*qwen*'; repeatable."),
+]
+ChangedVideosOption = Annotated[
+    str, typer.Option(help="If a video's file was exchanged since its rows were made: refuse, retry or keep them.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 
 
@@ -423,10 +430,8 @@ def run(
         Path | None, typer.Option(help="File that keeps embeddings. [default: store.sqlite beside the run]")
     ] = None,
     retry_errors: Annotated[bool, typer.Option(help="Retry the questions that failed.")] = False,
-    drop: Annotated[
-        list[str],
-        typer.Option(metavar="PART", help="Drop a part's rows and make them again, e.g. 'answers/*qwen*'; repeatable."),
-    ] = [],  # noqa: B006
+    drop: DropOption = [],  # noqa: B006
+    changed_videos: ChangedVideosOption = "refuse",
     preflight: Annotated[
         bool, typer.Option(help="Check for missing files before starting (exit code 1 if any).")
     ] = True,
@@ -436,9 +441,11 @@ def run(
     Checks first that nothing is missing. Questions that already have a row are skipped, so the same command continues
     a stopped run.
     """
+    from focus_eval.bench.matrix.exchanges import checked_policy
     from focus_eval.bench.matrix.machine import check_ray_address
     from focus_eval.bench.matrix.preflight import check_all
 
+    policy = checked_policy(changed_videos)
     matrices = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
     if engine == "ray" and address is not None:
         check_ray_address(address)  # check before lmms-eval loads
@@ -458,7 +465,13 @@ def run(
         )
         with run_progress() as progress:
             complete_run(
-                loaded, out=folder, engine=engine_instance, retry_errors=retry_errors, drop=drop, progress=progress
+                loaded,
+                out=folder,
+                engine=engine_instance,
+                retry_errors=retry_errors,
+                drop=drop,
+                changed_videos=policy,
+                progress=progress,
             )
         _print_results(folder)
 

@@ -4,6 +4,7 @@
     recoveries-WORKER.jsonl          counts of an encoder's recoveries, if any
     selections/NAME/spec.json        description of a selection; its rows: rows-RUN-WORKER.jsonl, Parquet when done
     answers/NAME/cell.json           description of a cell, with its rows beside it
+    */NAME/videos.json               size and time of change of the videos behind its rows
     .lock                            held by the run that writes
 
 Parts are links into the pool that all runs beside this one share; an unpacked run has its own part folders.
@@ -16,7 +17,7 @@ import itertools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
@@ -29,6 +30,7 @@ from focus_eval.bench.answering.questions import ModelReply, TaskQuestion
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.bench.matrix.config import MatrixConfig, safe_name
 from focus_eval.bench.rows.packed import object_url
+from focus_eval.bench.rows.seen_videos import SeenVideos, read_seen_videos, write_seen_videos
 from focus_eval.bench.rows.store import POOL_NAME, FinishedQuestions, StoredRows, compact, set_damaged_files_aside
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.keyframes.rows.files import FolderLock, locked_at_once, read_sealed_json, set_aside, write_sealed_json
@@ -283,24 +285,34 @@ class RunFolder:
         for part in parts:
             if self.part(part).is_dir():
                 with self.part_lock(part):
-                    self._rewrite_without_errors(part)
+                    if any(error is not None for error in self.errors(part).values()):
+                        self._rewrite(part, lambda row: row.error is None)
 
-    def _rewrite_without_errors(self, spec: SelectionSpec | AnswerSpec) -> None:
-        """Rewrite one part without its rows with errors; do nothing if it has none.
+    def drop_videos(self, part: SelectionSpec | AnswerSpec, videos: Collection[str]) -> None:
+        """Delete the rows of a part about `videos`, so that their questions are asked again; RunError as above."""
+        with self.part_lock(part):
+            self._rewrite(part, lambda row: row.video not in videos)
 
-        Raises RunError if another run writes to the part.
-        """
-        if all(error is None for error in self.errors(spec).values()):
-            return
+    def seen_videos(self, part: SelectionSpec | AnswerSpec) -> SeenVideos:
+        """Return the record of the videos behind the rows of a part."""
+        return read_seen_videos(self.part(part), part.benchmark.benchmark)
+
+    def note_videos(self, part: SelectionSpec | AnswerSpec, record: SeenVideos) -> None:
+        """Write the record of the videos behind the rows of a part."""
+        with self.part_lock(part):
+            write_seen_videos(self.part(part), record)
+
+    def _rewrite(self, spec: SelectionSpec | AnswerSpec, is_kept: Callable[[SelectionRow | AnswerRow], bool]) -> None:
+        """Rewrite one part, whose lock is held, with the rows that are kept; RunError if another run writes to it."""
         folder = self.part(spec)
         # The other run's open files cannot be replaced: it would write its error rows again.
         if self.pool.files_in_use(folder):
-            raise RunError(f"{folder}: another run writes here; retry its errors when that run has ended")
+            raise RunError(f"{folder}: another run writes here; make its rows again when that run has ended")
         # Written whole before anything old goes: a kill leaves the rows twice, which `StoredRows` reads once.
         file = folder / self.pool.file_name("kept")
         old = [folder / name for name in ("rows.parquet", "costs.parquet") if (folder / name).exists()]
         old += [path for path in folder.glob("rows-*.jsonl") if path != file]
-        write_rows(file, (row for row in StoredRows(folder, _rows_of(spec)) if row.error is None))
+        write_rows(file, (row for row in StoredRows(folder, _rows_of(spec)) if is_kept(row)))
         # Last: from here on the kept rows are safe on the disk.
         for path in old:
             path.unlink()

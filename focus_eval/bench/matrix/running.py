@@ -12,6 +12,7 @@ from typing import Any
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.bench.matrix.config import MatrixConfig
 from focus_eval.bench.matrix.engines import AnswerPhase, Engine, LocalEngine, Phase, SelectPhase
+from focus_eval.bench.matrix.exchanges import ChangedVideos, note_videos
 from focus_eval.bench.matrix.folder import RunFolder, kind_of
 from focus_eval.bench.matrix.plan import load_sets
 from focus_eval.bench.matrix.questions import QuestionSet
@@ -43,6 +44,7 @@ def complete_run(
     store: str | Path | None = None,
     retry_errors: bool = False,
     drop: Sequence[str] = (),
+    changed_videos: ChangedVideos = "refuse",
     progress: RunProgress | None = None,
 ) -> RunFolder:
     """Run the part of `matrix` that has no rows yet, and return the folder of the rows.
@@ -54,14 +56,14 @@ def complete_run(
         store: file of embeddings and relevance; `store.sqlite` beside the run's folder by default, shared by runs.
         retry_errors: first delete rows that record an error.
         drop: parts whose files of rows are renamed first, "answers/NAME" or "selections/NAME"; NAME may hold `*`.
+        changed_videos: see `ChangedVideos`.
 
     Raises:
         InvalidInput: a part to drop that the matrix does not have.
-        RunError: another run holds the folder, a model or an encoder cannot be loaded; at the end, with all rows
-            written: more questions failed than `max_error_share` allows, or no answer of a cell could be read.
+        RunError: another run holds the folder, a video was exchanged, a model or an encoder cannot be loaded; at the
+            end, with all rows written: more questions failed than `max_error_share` allows, or no answer was readable.
     """
-    path = Path(out) if out is not None else Path("results/runs") / matrix.name
-    run = RunFolder(path)
+    run = RunFolder(path := Path(out) if out is not None else Path("results/runs") / matrix.name)
     engine = engine or LocalEngine(
         store=Path(store) if store else path.parent / "store.sqlite", resources=matrix.select_resources
     )
@@ -79,6 +81,7 @@ def complete_run(
         run.drop(dropped)
         if retry_errors:
             run.drop_errors([*specs, *all_cells])
+        note_videos(run, [*specs, *all_cells], sets, changed_videos)
         try:
             with crash_record(run.path, forget=retry_errors):
                 # All selections first: encoder and model then never need the device at once.

@@ -22,6 +22,7 @@ from focus_eval.bench.benchmarks.registry import facts_of
 from focus_eval.bench.report.cost import CostColumns, charged_seconds
 from focus_eval.bench.report.recall import INTERVAL_MEASURES, MEASURES, interval_measures, recall_column, row_measures
 from focus_eval.bench.rows.packed import check_links, run_folder
+from focus_eval.bench.rows.seen_videos import SeenVideos, read_seen_videos
 from focus_eval.bench.rows.store import PROMPT_FILE, Key, StoredRows, run_folders
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import usable_path
@@ -420,6 +421,7 @@ class Run:
             mapping that is empty where only their hash is known; only cells that recorded them.
         prompts: cell -> first prompt that the model was sent; only cells that recorded it.
         logs: cell -> fields of an imported log's `imports.log_import.LogOrigin`.
+        seen_videos: of each part that recorded them, the files of the videos behind its rows.
     """
 
     name: str
@@ -429,6 +431,7 @@ class Run:
     made_with: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     prompts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     logs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    seen_videos: Sequence[SeenVideos] = ()
 
     @cached_property
     def mixed_versions(self) -> tuple[str, ...]:
@@ -678,6 +681,7 @@ def joined_run(runs: Sequence[Run], name: str = "") -> Run:
             list({row.key: row for run in runs for row in run.answers}.values()),
             made_with={cell: identity for run in runs for cell, identity in run.made_with.items()},
             logs={cell: log for run in runs for cell, log in run.logs.items()},
+            seen_videos=[record for run in runs for record in run.seen_videos],
         )
     )
 
@@ -718,7 +722,17 @@ def _stored_run(path: Path) -> Run:
     identities, logs = _cell_documents(path)
     cells = [path, *sorted((path / "answers").glob("*"))]
     prompts = {_cell_name(cell): read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
-    return Run(name, selections, answers, provenance, made_with=identities, prompts=prompts, logs=logs)
+    records = [read_seen_videos(part) for kind in ("selections", "answers") for part in _parts(path / kind)]
+    return Run(
+        name,
+        selections,
+        answers,
+        provenance,
+        made_with=identities,
+        prompts=prompts,
+        logs=logs,
+        seen_videos=[item for item in records if item.videos],
+    )
 
 
 def _unknown_selection(row: AnswerRow) -> SelectionRow:

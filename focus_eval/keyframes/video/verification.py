@@ -114,6 +114,16 @@ def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
     return True
 
 
+def forget_first_sight(path: Path) -> None:
+    """Remove what a run noted of a video at first sight; an entry of `videos index` stays."""
+    with _manifest_lock:
+        match = entry_of(path)
+        if match is not None and match[1].mtime_ns:
+            folder = match[0].parent
+            entries = read_manifest(folder)
+            _write_manifest(folder, {name: entry for name, entry in entries.items() if name != name_in(folder, path)})
+
+
 def _write_manifest(folder: Path, entries: Mapping[str, ManifestEntry]) -> None:
     """Write the folder's manifest."""
     videos = {name: asdict(entry) for name, entry in entries.items()}
