@@ -205,7 +205,13 @@ class DecodePool:
             if process is None:
                 if len(self._processes) == self.n_processes:
                     return
-                process = self._start()
+                try:
+                    process = self._start()
+                except OSError as error:
+                    if not self._processes:
+                        self._fail_unstarted(job, error)
+                        continue
+                    return  # those that run do it
             if isinstance(job, FrameTask):
                 request = job.request
                 request.n_underway += 1
@@ -225,6 +231,17 @@ class DecodePool:
             process.job = job
             process.send(message)
 
+    def _fail_unstarted(self, job: FileCall | FrameTask, error: OSError) -> None:
+        """Fail a job that waits where none can start; raised, the error would end the thread that listens."""
+        if isinstance(job, FileCall):
+            self._calls.popleft()
+            changed = job.changed
+        else:
+            job.request.waiting.popleft()
+            changed = job.request.changed
+        job.fail(RunError(f"a process that decodes cannot start: {error}; a limit of this machine, see `ulimit -a`"))
+        changed.notify_all()
+
     def _next_job(self, idle: list[_Process]) -> tuple[FileCall | FrameTask | None, _Process | None]:
         """The job that should begin next, and the process for it; None for a new or any process."""
         if self._calls:
@@ -243,19 +260,25 @@ class DecodePool:
 
     def _start(self) -> _Process:
         """Start a process, and the thread that listens to all of them with the first."""
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-c", _START, str(theirs.fileno()), *sys.path]
-        with theirs:
-            # Of a session of its own: Ctrl-C reaches this process, which ends the others.
-            popen = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
-                start_new_session=True, env={**os.environ, **_ENVIRONMENT},
-            )  # fmt: skip
-        process = _Process(popen, Connection(os.dup(ours.fileno())), ours)
-        self._processes.append(process)
         if self._wake is None:
             reading, writing = os.pipe()
             self._wake = Connection(reading, writable=False), Connection(writing, readable=False)
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-c", _START, str(theirs.fileno()), *sys.path]
+        try:
+            with theirs:
+                line = Connection(os.dup(ours.fileno()))
+                # Of a session of its own: Ctrl-C reaches this process, which ends the others.
+                popen = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                    start_new_session=True, env={**os.environ, **_ENVIRONMENT},
+                )  # fmt: skip
+        except OSError:
+            ours.close()
+            raise
+        process = _Process(popen, line, ours)
+        self._processes.append(process)
+        if self._listener is None:
             self._listener = threading.Thread(target=self._listen, name="feed", daemon=True)
             self._listener.start()
         self._wake[1].send(None)

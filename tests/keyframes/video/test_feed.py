@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from focus_eval.core.errors import VideoError
+from focus_eval.core.errors import RunError, VideoError
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.pipeline.relevance import VideoSession, decoded_batches, pictures_of
@@ -365,6 +365,19 @@ def test_one_core_and_tiny_videos_start_no_process(tmp_path, video_path):
         assert not isinstance(video, FedReader)
         assert frame_number(video.read([7])[0]) == 7
         assert child_pids() == earlier_pids
+
+
+def test_a_process_that_cannot_start_is_an_error_of_one_line_and_waits_for_nobody(video_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with DecodeProcesses(2) as processes:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        try:
+            with pytest.raises(RunError, match=r"a process that decodes cannot start: .*Too many open files"):
+                processes.scan(video_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with processes.open_video(video_path) as video:
+            assert numbers_in(video.batches([3, 150], 8)) == [3, 150]
 
 
 def test_requests_that_end_early_do_not_disturb_those_of_other_videos(tmp_path, video_path):
