@@ -159,12 +159,13 @@ def _verification_note(questions: QuestionSet) -> list[str]:
     return [f"{config.name}: {count_verified(files)}"] if files else []
 
 
-def _available_note(questions: QuestionSet) -> list[str]:
-    """A line with the number of questions whose video is here, among all."""
+def _available_note(questions: QuestionSet, limit: int | None) -> list[str]:
+    """A line with the number of questions whose video is here, among all, or with the `limit` that leaves some out."""
     n_requested, n_questions = len(questions.questions), len(questions.all_ids)
+    which = "the first whose" if n_requested == limit else "those whose"
     remark = "every figure of this run is partial" if n_requested < n_questions else "all of them"
     return [
-        f"{questions.config.name}: {n_requested:,} of {n_questions:,} questions are asked, those whose video is here: "
+        f"{questions.config.name}: {n_requested:,} of {n_questions:,} questions are asked, {which} video is here: "
         f"{remark}"
     ]
 
@@ -596,7 +597,7 @@ def check_all(
                 sets[f"{matrix.name}/{benchmark.name}"] = questions
             missing += video_problems(questions, answered=bool(matrix.models))
             missing += _verification_note(questions)
-            missing += _available_note(questions) if matrix.available_only else []
+            missing += _available_note(questions, matrix.limit) if matrix.available_only else []
             missing += _empty_field_notes(questions)
             # Only models need the task's documents; samplers use the annotations.
             missing += documents_problems(questions) if matrix.models and benchmark.annotations else []

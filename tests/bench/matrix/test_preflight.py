@@ -327,6 +327,10 @@ def test_with_half_the_videos_the_available_questions_are_asked_and_called_parti
     assert "videomme: 2 of 4 questions are asked, those whose video is here: every figure of this run is partial" in (
         report.notes
     )
+    machine.matrix["limit"] = 1
+    assert any(
+        note.startswith("videomme: 1 of 4 questions are asked, the first whose") for note in machine.check().notes
+    )
     questions = report.sets["table/videomme"]
     assert (len(questions.questions), len(questions.all_ids)) == (2, 4)
     assert {question.video for question in questions.questions} == {"m0.mp4", "m2.mp4"}
