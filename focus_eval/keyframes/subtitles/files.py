@@ -30,7 +30,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 # What a file begins its cues with: a line with a number, then an arrow.
-_CUE_TIMES = re.compile(r"^\s*\d.*-->", re.MULTILINE)
+_CUE_TIMES = re.compile(r"^[^\S\n]*\d.*-->", re.MULTILINE)
 _READABLE_CUE_TIMES = re.compile(r"\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d+\s*-->\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d+")
 # The files of Video-MME hold each line in tags like these; their benchmark takes the text of the first pair.
 _FONT_TEXT = re.compile(r"<font[^>]*>(.*?)</font>")
