@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -143,18 +144,18 @@ class ThreadsOfWorker(DecodeProcesses):
 
     def open_video(self, path, *, backend="pyav", n_threads=None, kept=None):
         """Open a video for decoding in this process."""
-        return selecting.DecodeProcesses(0).open_video(path, backend=backend, n_threads=2, kept=kept)
+        return DecodeProcesses(0).open_video(path, backend=backend, n_threads=2, kept=kept)
 
 
 @contextmanager
 def _decoding_in(road: str, n_processes: int) -> Iterator[None]:
     """Let workers of the block decode in "processes", which all of them share, or in "threads"."""
     kind = DecodeProcesses if road == "processes" else ThreadsOfWorker
-    with (
-        kind(n_processes) as processes,
-        patched(selecting.SelectWorker, "_decoding", lambda _: lambda worker: processes),
-    ):
-        yield
+    with kind(n_processes) as processes:
+        # A worker that ends leaves them to the next.
+        shared = SimpleNamespace(open_video=processes.open_video, close=lambda: None)
+        with patched(selecting, "DecodeProcesses", lambda _: lambda n: shared):
+            yield
 
 
 _FAKE_CORES = 16
