@@ -111,6 +111,8 @@ class FrameTask:
         request.video.counts = request.video.counts.plus(counts)
         request.is_ready[self.at : self.at + counts.n_frames] = True
         self.at += counts.n_frames
+        if counts.n_frames:
+            self.n_kills = 0  # what was decoded did not cause them
         if error is not None:
             self.fail(error)
         elif self.at < self.stop:
