@@ -131,6 +131,7 @@ def folder(tmp_path_factory, shared):
     clip = write_clip(workplace / "data/videos/one.mp4", n_frames=300, width=160, height=120)
     for name in ("holiday", "bikes", "talk", "video", "clip"):
         shutil.copy(clip, workplace / f"{name}.mp4")
+    (workplace / "rows.csv").write_text("video,query\nholiday.mp4,a dog\ntalk.mp4,a person\n")
     for code in (code for page in PAGES for code in blocks(page, "python")):
         for name, file in (("Mine", "mine.py"), ("BisectPeaks", "bisect_peaks.py")):
             if f"class {name}(" in code:

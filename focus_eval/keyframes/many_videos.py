@@ -80,8 +80,8 @@ class SearchPool:
     def run(self, searches: Iterable[Search], take: Callable[[Search, Result], None]) -> None:
         """Hand each search and its selection, or its error, to `take`, video after video.
 
-        The pictures of a selection are at hand within `take`, which is called from several threads, one at a time. An
-        error that it raises ends all.
+        The pictures of a selection are at hand within `take`, which several threads call at once. An error that it
+        raises ends all.
         """
         jobs = list(_jobs(searches))
         if self._workers == 1:
@@ -99,6 +99,11 @@ class SearchPool:
                 for batcher in list(self._underway):  # their videos end at the next batch
                     batcher.stop(error)
                 raise
+
+    def opener(self, path: Path) -> Callable[[], VideoReader]:
+        """Return a function that opens a video in this process."""
+        selector = self._selector
+        return lambda: open_source(path, fps=self._fps, backend=selector.backend, kept=selector.store)
 
     def __enter__(self) -> SearchPool:
         """Return the pool."""
@@ -128,10 +133,9 @@ class SearchPool:
 
     def _hand_over(self, results: Iterable[tuple[Search, Result]], take: Callable[[Search, Result], None]) -> None:
         for search, result in results:
-            with self._lock:
-                if self._stopped_by is not None:
-                    raise RunError("stopped") from self._stopped_by
-                take(search, result)
+            if self._stopped_by is not None:
+                raise RunError("stopped") from self._stopped_by
+            take(search, result)
 
     def _choose(self, reader: VideoReader, job: Sequence[Search]) -> list[tuple[Search, Result]]:
         """The selection of each search, or its error."""
@@ -164,9 +168,7 @@ class SearchPool:
             results[name] = selection_of(
                 outcome.row,
                 sampler_version=request.selector.sampler.version,
-                reopen=lambda: open_source(
-                    job[0].path, fps=self._fps, backend=self._selector.backend, kept=self._selector.store
-                ),
+                reopen=self.opener(job[0].path),
                 warning=" ".join(filter(None, warnings)),
             )
         return [(search, results[search.name]) for search in job]

@@ -14,14 +14,15 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
-from focus_eval.core.errors import InvalidInput, RunError, printable
+from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError, printable
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import Question
 from focus_eval.keyframes.many_videos import Result, Search
@@ -37,16 +38,33 @@ from focus_eval.keyframes.rows.records import (
     read_rows,
     replace_file,
 )
-from focus_eval.keyframes.selection import VideoSelection
+from focus_eval.keyframes.selection import VideoSelection, selection_of
+
+if TYPE_CHECKING:
+    from focus_eval.keyframes.video.reader import VideoReader
 
 COLUMNS = ("id", "video", "query", "frames", "times_seconds", "relevance", "pictures", "warning", "error")
+ANSWER_COLUMNS = ("answer", "read_as", "correct_answer", "score")
 TABLE_SUFFIXES = (".csv", ".jsonl")
 DEFAULT_TABLE = "keyframes.csv"
 MAX_FOLDER_NAME = 80
 # Facts that a record of a sheet's row has besides those of its selection.
-_STRETCH, _WARNING = "stretch_seconds", "warning"
+_STRETCH, _WARNING, _QUESTION = "stretch_seconds", "warning", "question"
 
 Line = Mapping[str, Any]
+
+
+class AsksRows(Protocol):
+    """What asks a model about the rows; `focus_eval.bench` offers one."""
+
+    def earlier(self, row: SheetRow) -> Line | None:
+        """Return the cells of the table of a row that was answered before; None for others."""
+
+    def ask(self, row: SheetRow, selection: VideoSelection, record: SelectionRow) -> Line:
+        """Ask about a row, and return the cells of the table."""
+
+    def close(self) -> None:
+        """Close the files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +92,13 @@ class SheetFolder:
     """The results of one sheet while they are written: open it with `with`.
 
     Args:
-        with_sheets: False draws no contact sheets.
+        answers: asks a model about each row; None asks none.
     """
 
-    def __init__(self, sheet: Sheet, place: SheetPlace, selector: Selector, *, with_sheets: bool = True) -> None:
-        self._sheet, self._place, self._selector, self._with_sheets = sheet, place, selector, with_sheets
+    def __init__(self, sheet: Sheet, place: SheetPlace, selector: Selector, *, answers: AsksRows | None = None) -> None:
+        self._sheet, self._place, self._selector, self._answers = sheet, place, selector, answers
+        self._unanswered: dict[str, SelectionRow] = {}
+        self._writing = threading.Lock()
         self._rows = {row.id: row for row in sheet.rows}
         self._records = place.folder / "selections" / re.sub(r"[^\w.-]", "_", sheet.path.stem) / "rows.jsonl"
         self._lines: dict[str, Line] = {}
@@ -97,7 +117,11 @@ class SheetFolder:
         self._lock.__enter__()
         try:
             for record in self._earlier_records():
-                self._lines[record.question_id] = self._record_line(record)
+                cells = {} if self._answers is None else self._answers.earlier(self._rows[record.question_id])
+                if cells is None:
+                    self._unanswered[record.question_id] = record
+                else:
+                    self._lines[record.question_id] = {**_record_line(record), **cells}
             self._writer = RowWriter(self._records)
             self._write_table()
             with name_file_in_errors(self._place.table):
@@ -114,6 +138,8 @@ class SheetFolder:
         try:
             self._table.close()
             self._writer.close()
+            if self._answers is not None:
+                self._answers.close()
             self._write_table()
             with replace_file(self._place.folder / "index.html") as part, open(part, "w", encoding="utf-8") as file:
                 file.write(_PAGE_HEAD.format(title=html.escape(printable(self._sheet.path.name))))
@@ -124,6 +150,10 @@ class SheetFolder:
                 raise
         finally:
             self._lock.__exit__(kind, error, trace)
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return COLUMNS if self._answers is None else (*COLUMNS[:-1], *ANSWER_COLUMNS, COLUMNS[-1])
 
     @property
     def n_finished(self) -> int:
@@ -141,7 +171,7 @@ class SheetFolder:
         for error in self._sheet.errors:
             self._add_line(_error_line(error.row_id, error.video, "", error.text))
         for row in self._sheet.rows:
-            if row.id not in self._lines:
+            if row.id not in self._lines and row.id not in self._unanswered:
                 try:
                     searches.append(search_of(row))
                 except InvalidInput as error:
@@ -158,18 +188,6 @@ class SheetFolder:
         if not isinstance(result, VideoSelection):
             self._add_line(_error_line(row.id, row.video, row.query, error_line(result)))
             return
-        pictures = self._place.folder / "pictures" / folder_name(row.id)
-        try:
-            for earlier in pictures.glob("*") if pictures.is_dir() else ():  # of a start that was killed
-                if earlier.is_file():
-                    earlier.unlink()
-            result.save_frames(pictures)
-            if self._with_sheets:
-                result.save_sheet(pictures / "sheet.png")
-        except (InvalidInput, OSError) as error:
-            if isinstance(error.__cause__ or error, OSError):
-                raise RunError(f"{error}; run again when there is room, finished rows are kept") from error
-            raise
         stretch = {_STRETCH: [row.start_seconds, row.end_seconds]} if search.stretch else {}
         warning = {_WARNING: result.warning} if result.warning else {}
         record = replace(
@@ -177,10 +195,45 @@ class SheetFolder:
             benchmark=self._sheet.path.stem,
             question_id=row.id,
             option_texts=list(row.options),
-            facts={**result.row.facts, **stretch, **warning},
+            facts={**result.row.facts, **stretch, **warning, _QUESTION: row.question},
         )
-        self._writer.write(record)
-        self._add_line(self._record_line(record))
+        with self._writing:  # matplotlib, and the order of lines
+            self._write_pictures(row, result)
+            self._writer.write(record)
+        self._answer(row, result, record)
+
+    def answer_earlier(self, reopen: Callable[[Path], Callable[[], VideoReader]]) -> None:
+        """Ask about the rows whose keyframes an earlier start chose, and did not ask about."""
+        for row_id, record in self._unanswered.items():
+            row = self._rows[row_id]
+            version = self._selector.sampler.version
+            self._answer(row, selection_of(record, sampler_version=version, reopen=reopen(row.path)), record)
+
+    def _answer(self, row: SheetRow, selection: VideoSelection, record: SelectionRow) -> None:
+        """Ask about a row, if anybody is asked, and add its line."""
+        cells: Line = {}
+        if self._answers is not None:
+            try:
+                asked = selection if row.subtitles is None else selection.with_subtitles(row.subtitles)
+                cells = self._answers.ask(row, asked, record)
+            except RunError:
+                raise
+            except FocusEvalError as error:
+                cells = {"error": error_line(error)}
+        self._add_line({**_record_line(record), **cells})
+
+    def _write_pictures(self, row: SheetRow, selection: VideoSelection) -> None:
+        pictures = self._place.folder / "pictures" / folder_name(row.id)
+        try:
+            for earlier in pictures.glob("*") if pictures.is_dir() else ():  # of a start that was killed
+                if earlier.is_file():
+                    earlier.unlink()
+            selection.save_frames(pictures)
+            selection.save_sheet(pictures / "sheet.png")
+        except (InvalidInput, OSError) as error:
+            if isinstance(error.__cause__ or error, OSError):
+                raise RunError(f"{error}; run again when there is room, finished rows are kept") from error
+            raise
 
     def _earlier_records(self) -> Iterator[SelectionRow]:
         """The records of earlier starts; those of rows that the sheet no longer has are left out."""
@@ -195,6 +248,8 @@ class SheetFolder:
                 "other settings (sampler, encoder, -k, --seed)": record.selection_id != self._selector.selection_id,
                 f"the query {record.query!r}": record.query != row.query,
                 f"the video {record.video}": record.video != row.video,
+                f"the question {record.facts.get(_QUESTION)!r}": record.facts.get(_QUESTION) != row.question,
+                f"the options {record.option_texts}": record.option_texts != [*row.options],
                 f"the times {stretch}": stretch != [row.start_seconds, row.end_seconds],
             }
             if reason := next((text for text, is_so in reasons.items() if is_so), ""):
@@ -204,34 +259,19 @@ class SheetFolder:
                 )
             yield record
 
-    def _record_line(self, record: SelectionRow) -> Line:
-        selection = record.selection
-        relevance = [] if selection is None else selection.relevance.tolist()
-        return {
-            "id": record.question_id,
-            "video": record.video,
-            "query": record.query,
-            "frames": record.keyframes or [],
-            "times_seconds": [round(seconds, 3) for seconds in record.times_seconds or []],
-            "relevance": [None if math.isnan(value) else round(value, 4) for value in relevance],
-            "pictures": f"pictures/{folder_name(record.question_id)}",
-            "warning": record.facts.get(_WARNING, ""),
-            "error": "",
-        }
-
     def _add_line(self, line: Line) -> None:
-        self._lines[line["id"]] = line
-        with name_file_in_errors(self._place.table):
-            _write_line(self._table, self._place.table, line)
+        with self._writing, name_file_in_errors(self._place.table):
+            self._lines[line["id"]] = line
+            _write_line(self._table, self._place.table, line, self._columns)
             self._table.flush()
 
     def _write_table(self) -> None:
         """Write the table as a whole, in the order of the sheet."""
         with replace_file(self._place.table) as part, open(part, "w", encoding="utf-8", newline="") as file:
             if self._place.table.suffix.lower() == ".csv":
-                csv.writer(file, lineterminator="\n").writerow(COLUMNS)
+                csv.writer(file, lineterminator="\n").writerow(self._columns)
             for line in self._ordered_lines():
-                _write_line(file, self._place.table, line)
+                _write_line(file, self._place.table, line, self._columns)
 
     def _ordered_lines(self) -> list[Line]:
         return [self._lines[row_id] for row_id in self._sheet.ids if row_id in self._lines]
@@ -256,21 +296,38 @@ def folder_name(row_id: str) -> str:
     return name if name == row_id else f"{name}-{hashlib.sha256(row_id.encode()).hexdigest()[:8]}"
 
 
+def _record_line(record: SelectionRow) -> Line:
+    selection = record.selection
+    relevance = [] if selection is None else selection.relevance.tolist()
+    return {
+        "id": record.question_id,
+        "video": record.video,
+        "query": record.query,
+        "frames": record.keyframes or [],
+        "times_seconds": [round(seconds, 3) for seconds in record.times_seconds or []],
+        "relevance": [None if math.isnan(value) else round(value, 4) for value in relevance],
+        "pictures": f"pictures/{folder_name(record.question_id)}",
+        "warning": record.facts.get(_WARNING, ""),
+        "error": "",
+    }
+
+
 def _error_line(row_id: str, video: str, query: str, text: str) -> Line:
     return {**dict.fromkeys(COLUMNS, ""), "id": row_id, "video": video, "query": query, "frames": [],
             "times_seconds": [], "relevance": [], "error": text}  # fmt: skip
 
 
-def _write_line(file: IO[str], table: Path, line: Line) -> None:
+def _write_line(file: IO[str], table: Path, line: Line, columns: Sequence[str]) -> None:
     """Append a line to the table: in a CSV file lists are numbers between blanks."""
     if table.suffix.lower() == ".jsonl":
-        file.write(whole_text(json.dumps(line, ensure_ascii=False)) + "\n")
+        cells = {column: line.get(column, "") for column in columns}
+        file.write(whole_text(json.dumps(cells, ensure_ascii=False)) + "\n")
         return
-    cells = [
+    texts = [
         " ".join("-" if value is None else f"{value:.10g}" for value in cell) if isinstance(cell, list) else cell
-        for cell in line.values()
+        for cell in (line.get(column, "") for column in columns)
     ]
-    csv.writer(file, lineterminator="\n").writerow([whole_text(str(cell)) for cell in cells])
+    csv.writer(file, lineterminator="\n").writerow([whole_text(str(cell)) for cell in texts])
 
 
 _PAGE_HEAD = """<!doctype html>
@@ -292,6 +349,9 @@ def _section(line: Line, folder: Path) -> str:
     parts += [
         f'<p class="{name}">{html.escape(printable(line[name]))}</p>' for name in ("warning", "error") if line[name]
     ]
+    if line.get("answer"):
+        answer = html.escape(printable(f"{line['answer']} (read as {line['read_as'] or '-'}, score {line['score']})"))
+        parts.append(f"<p>{answer}</p>")
     if line["pictures"]:
         names = sorted(path.name for path in (folder / line["pictures"]).glob("*.jpg"))
         for name, seconds in zip(names, line["times_seconds"], strict=False):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from focus_eval.core.errors import InvalidInput, printable
+from focus_eval.core.offers import offered
 from focus_eval.core.types import checked_query, whole_number
 from focus_eval.keyframes.commands.console import SamplerOptions, print_folded, print_if_slow, table_console
 from focus_eval.keyframes.commands.select import (
@@ -33,9 +34,20 @@ from focus_eval.keyframes.commands.select import (
     subtitles_adder,
     video_argument,
 )
+from focus_eval.keyframes.commands.sheets import (
+    ColumnOptions,
+    FromOption,
+    SheetOptions,
+    VideosOption,
+    WorkersOption,
+    check_sheet_options,
+    open_sheet,
+    select_sheet,
+)
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.llms.registry import Model, Reply
+    from focus_eval.keyframes.select import SelectOptions
     from focus_eval.keyframes.selection import VideoSelection
 
 
@@ -46,17 +58,27 @@ _WHICH_MODEL = (
 
 
 _VideoArgument = Annotated[
-    Path, typer.Argument(help="Video file, or a folder of pictures (with --fps).", parser=video_argument)
+    Path | None, typer.Argument(help="Video file, or a folder of pictures (with --fps).", parser=video_argument)
 ]
 
 
+_LlmOption = Annotated[
+    str | None,
+    typer.Option(help="Model, e.g. chat:model=gpt-4o-mini (a service) or local:checkpoint=FOLDER; see list llms."),
+]
+_OutOption = Annotated[Path | None, typer.Option(help="Folder of what becomes of a sheet.")]
+_JsonOption = Annotated[bool, typer.Option("--json", help="Print answer and selection as JSON and nothing else.")]
+# Options that a sheet takes the place of.
+_NOT_WITH_SHEET = {
+    "video": "a video", "query": "--query", "frames": "--frames", "subtitles": "--subtitles", "as_json": "--json"
+}  # fmt: skip
+
+
 def ask(
-    video: _VideoArgument,
-    question: Annotated[str, typer.Argument(help="Question about the video, in words.")],
-    llm: Annotated[
-        str | None,
-        typer.Option(help="Model, e.g. chat:model=gpt-4o-mini (a service) or local:checkpoint=FOLDER; see list llms."),
-    ] = None,
+    context: typer.Context,
+    video: _VideoArgument = None,
+    question: Annotated[str | None, typer.Argument(help="Question about the video, in words.")] = None,
+    llm: _LlmOption = None,
     query: Annotated[str | None, typer.Option(help="What to look for. [default: the question]")] = None,
     k: Annotated[int, typer.Option("-k", help="Number of keyframes that the model sees.")] = 8,
     sampler: SamplerOption = None,
@@ -70,10 +92,13 @@ def ask(
     fps: FpsOption = None,
     subtitles: SubtitlesOption = None,
     subtitles_encoding: SubtitlesEncodingOption = "",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print answer and selection as JSON and nothing else.")
-    ] = False,
+    as_json: _JsonOption = False,
     yes: YesOption = False,
+    questions: FromOption = None,
+    column: ColumnOptions = [],  # noqa: B006
+    videos_folder: VideosOption = None,
+    workers: WorkersOption = 1,
+    out: _OutOption = None,
 ) -> None:
     """Answer a question about a video with a model.
 
@@ -84,20 +109,52 @@ def ask(
 
     if llm is None:
         raise InvalidInput(_WHICH_MODEL)
+    whole_number(max_tokens, "max_tokens")
+    model = make_llm(llm)
+    options = method_options(sampler, option, encoder, encoder_option)
+    options |= {"k": k, "seed": seed, "store": store}
+    sheet_options = SheetOptions(columns=column, videos=videos_folder, workers=workers, out=out, fps=fps)
+    if check_sheet_options(context, _NOT_WITH_SHEET) and questions is not None:
+        if _ask_from(questions, sheet_options, options, model, max_tokens=max_tokens, yes=yes):
+            raise typer.Exit(2)
+        return
+    if video is None or question is None:
+        raise InvalidInput("which video, and which question? VIDEO QUESTION, or a sheet of them with --from")
     check_question([video], query)
     question = checked_query(question)
-    whole_number(max_tokens, "max_tokens")
     check_outputs([video], {"--store": store}, frames, subtitles=subtitles)
     add_subtitles = subtitles_adder(subtitles, subtitles_encoding)
-    model = make_llm(llm)
     model.check()
-    options = method_options(sampler, option, encoder, encoder_option)
-    options |= {"k": k, "seed": seed, "store": store, "fps": fps}
     query = question if query is None else query
-    selector = loaded_selector(options, query, yes=yes, is_silent=as_json)
+    selector = loaded_selector({**options, "fps": fps}, query, yes=yes, is_silent=as_json)
     selection = add_subtitles(select_one(selector, video, query=query, quiet=as_json))
+    _ask_one(selection, model, question, max_tokens=max_tokens, frames=frames, as_json=as_json)
+
+
+def _ask_from(
+    sheet_path: Path, options: SheetOptions, method: SelectOptions, model: Model, *, max_tokens: int, yes: bool
+) -> int:
+    """Ask about the rows of a sheet and print the accuracy; return how many rows have no answer."""
+    from focus_eval.keyframes.sheet_folder import SheetPlace
+
+    sheet = open_sheet(sheet_path, options)
+    sheet_answers = offered("sheet_answers", offered_by="focus_eval.bench")
+    model.check()
+    selector = loaded_selector(method, sheet_path.name, yes=yes, is_silent=False).load()
+    folder = SheetPlace.of(options.out or Path()).folder
+    answers = sheet_answers(folder, sheet_path.stem, model, selection_id=selector.selection_id, max_tokens=max_tokens)
+    n_failed = select_sheet(sheet, selector, options, quiet=False, answers=answers)
+    for line in answers.summary():
+        print_folded(line)
+    return n_failed
+
+
+def _ask_one(
+    selection: VideoSelection, model: Model, question: str, *, max_tokens: int, frames: Path | None, as_json: bool
+) -> None:
+    """Ask about one video, and print the answer."""
     started = time.perf_counter()
-    with print_if_slow(f"asking {llm}"):
+    with print_if_slow(f"asking {model.model_id}"):
         reply = selection.ask(model, question, max_tokens=max_tokens)
     seconds = time.perf_counter() - started
     if frames is not None:

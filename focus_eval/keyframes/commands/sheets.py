@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.many_videos import Result, Search
     from focus_eval.keyframes.pipeline.selector import Selector
     from focus_eval.keyframes.question_sheet import Sheet
+    from focus_eval.keyframes.sheet_folder import AsksRows
 
 # Rows whose errors are printed; the table has all.
 MAX_SHOWN_ERRORS = 5
@@ -105,20 +106,23 @@ def open_sheet(path: Path, options: SheetOptions) -> Sheet:
     return read_sheet(path, columns=columns, videos=options.videos)
 
 
-def select_sheet(sheet: Sheet, selector: Selector, options: SheetOptions, *, quiet: bool) -> int:
-    """Choose keyframes of all rows of a sheet; return how many rows have none."""
+def select_sheet(
+    sheet: Sheet, selector: Selector, options: SheetOptions, *, quiet: bool, answers: AsksRows | None = None
+) -> int:
+    """Choose keyframes of all rows of a sheet, and ask about them; return how many rows failed."""
     from focus_eval.keyframes.many_videos import SearchPool
     from focus_eval.keyframes.sheet_folder import SheetFolder, SheetPlace
 
     assert options.out is not None
     place = SheetPlace.of(options.out)
     n_rows = len(sheet.ids)
-    with say_how_to_continue("finished rows"), SheetFolder(sheet, place, selector) as folder:
+    with say_how_to_continue("finished rows"), SheetFolder(sheet, place, selector, answers=answers) as folder:
         if folder.n_finished and not quiet:
             print_folded(f"{counted(folder.n_finished, 'row')} of {n_rows} finished by an earlier start")
         searches = folder.open_searches()
         with progress_bar("rows") as bar, SearchPool(selector, workers=options.workers, fps=options.fps) as pool:
-            task = bar.add_task("select", total=len(searches), visible=not quiet)
+            folder.answer_earlier(pool.opener)
+            task = bar.add_task("select" if answers is None else "ask", total=len(searches), visible=not quiet)
 
             def take(search: Search, result: Result) -> None:
                 """Write a row, and move the bar."""
@@ -128,7 +132,8 @@ def select_sheet(sheet: Sheet, selector: Selector, options: SheetOptions, *, qui
             pool.run(searches, take)
         n_failed = n_rows - folder.n_finished
     if not quiet:
-        print_folded(f"{counted(n_rows - n_failed, 'row')} of {n_rows} with keyframes: {place.table}")
+        result = "with keyframes" if answers is None else "answered"
+        print_folded(f"{counted(n_rows - n_failed, 'row')} of {n_rows} {result}: {place.table}")
         print_link("look through them", (place.folder / "index.html").absolute())
     if n_failed:
         for row_id, text in folder.errors[:MAX_SHOWN_ERRORS]:
