@@ -85,7 +85,7 @@ class Cell:
         self._open_files = ExitStack()
         self._is_locked = self._has_prompt = False
         self._writers: dict[type[object], RowWriter] = {}
-        self._earlier: dict[type[Any], dict[str, Any]] = {}
+        self._earlier: dict[type[object], dict[str, Any]] = {}
 
     def write_answer(self, framed: FramedQuestion, reply: ModelReply) -> AnswerRow:
         """Append and return the row of an answered or failed question; a row with an error has no answer."""

@@ -92,7 +92,7 @@ def use_fused_attention(model: Any) -> None:
         layer.crossattention.self.image, layer.crossattention.self.keeps_image = None, False
 
 
-def _attend_image(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
+def _attend_image(module: Any, hidden_states: torch.Tensor, **_: object) -> tuple[torch.Tensor, None]:
     """Fused self-attention of the image tower; replaces the layer's `forward`. Returns (states, no weights)."""
     n, length, width = hidden_states.shape
     mixed = module.qkv(hidden_states).view(n, length, 3, module.num_heads, width // module.num_heads)
@@ -102,7 +102,7 @@ def _attend_image(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[t
 
 
 def _attend_text(
-    module: Any, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: Any
+    module: Any, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **_: object
 ) -> tuple[torch.Tensor, None]:
     """Fused self-attention of the text encoder; replaces the layer's `forward`. Returns (states, no weights)."""
     rows, length, _width = hidden_states.shape
@@ -114,7 +114,7 @@ def _attend_text(
 
 
 def _attend_to_image(
-    module: Any, hidden_states: torch.Tensor, *, encoder_hidden_states: torch.Tensor, **_: Any
+    module: Any, hidden_states: torch.Tensor, *, encoder_hidden_states: torch.Tensor, **_: object
 ) -> tuple[torch.Tensor, None]:
     """Fused cross-attention of `(n * questions)` texts to the image tokens `(n, tokens, width)` of their frame.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -101,8 +101,8 @@ class _AxisFilter:
         dtype: floating type in which every sum is exact.
     """
 
-    blocks: list[tuple[slice, slice, NDArray[Any]]]
-    offset: NDArray[Any]
+    blocks: Sequence[tuple[slice, slice, NDArray[np.generic]]]
+    offset: NDArray[np.generic]
     scale: float
     dtype: type[np.floating[Any]]
 

@@ -18,7 +18,7 @@ _MAGIC = 0x1950A86A20F9469CFC6C
 _DTYPES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
 
 
-def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
+def read_tensors(path: Path) -> dict[str, NDArray[np.generic]]:
     """Return the tensors of `path` by name, float32 or int64, each contiguous.
 
     Raises:
@@ -35,7 +35,7 @@ def read_tensors(path: Path) -> dict[str, NDArray[Any]]:
         return {name: tensor(buffers) for name, tensor in tensors.items()}
 
 
-_Tensor = Callable[[dict[str, NDArray[Any]]], NDArray[Any]]
+_Tensor = Callable[[dict[str, NDArray[np.generic]]], NDArray[np.generic]]
 
 
 class _Tensors(pickle.Unpickler):
@@ -43,7 +43,7 @@ class _Tensors(pickle.Unpickler):
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
-        self.buffers: dict[str, tuple[np.dtype[Any], int]] = {}
+        self.buffers: dict[str, tuple[np.dtype[np.generic], int]] = {}
 
     def find_class(self, module: str, name: str) -> object:
         """Return one of the few classes that tensors need; raise UnpicklingError for any other, so no code runs."""
@@ -65,7 +65,7 @@ class _Tensors(pickle.Unpickler):
 def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: object) -> _Tensor:
     """A function that takes the buffers by name and returns the tensor stored in `buffer`."""
 
-    def tensor(buffers: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    def tensor(buffers: dict[str, NDArray[np.generic]]) -> NDArray[np.generic]:
         """Return the tensor as a contiguous array; raise ValueError if it reaches beyond its buffer."""
         values = buffers[buffer][offset:]
         reach = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
@@ -77,7 +77,7 @@ def _view(buffer: str, offset: int, shape: tuple[int, ...], strides: tuple[int, 
     return tensor
 
 
-def _read_buffer(file: BinaryIO, dtype: np.dtype[Any], n_values: int) -> NDArray[Any]:
+def _read_buffer(file: BinaryIO, dtype: np.dtype[np.generic], n_values: int) -> NDArray[np.generic]:
     """The next buffer of the file, `n_values` numbers; raises EOFError if it is cut off."""
     header_bytes = int.from_bytes(file.read(8), "little")
     values = np.frombuffer(file.read(n_values * dtype.itemsize), dtype)

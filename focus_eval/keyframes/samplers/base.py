@@ -48,7 +48,7 @@ def derived_rng(seed: int, *parts: str) -> np.random.Generator:
 Role = Literal["sampler", "control", "ceiling", "floor"]
 
 
-def check_class(kind: type[Any], label: str) -> None:
+def check_class(kind: type[FrameSampler], label: str) -> None:
     """Check the role, the declarations and the signature of `choose` of a sampler class.
 
     Args:
