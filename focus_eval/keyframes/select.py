@@ -10,6 +10,7 @@ loaded from one video to the next.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -116,6 +117,10 @@ def select_keyframes(
     return [selector.select(item, query, progress=progress) for item in video]
 
 
+# Threads that share a selector load its encoders once.
+_LOADING = threading.Lock()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KeyframeSelector:
     """Chooses keyframes of one video after another; its encoders and its model are loaded once.
@@ -179,21 +184,26 @@ class KeyframeSelector:
         """
         sampler = sampler_for(self.sampler, has_query=has_query)
         key = has_query or self.sampler is not None
-        if key not in self._selectors:
-            self._selectors[key] = make_selector(
-                sampler,
-                self.sampler_options or {},
-                self.encoder,
-                self.encoder_options or {},
-                self._budget,
-                k=self.k,
-                seed=self.seed,
-                store=self.store,
-                backend=self.backend,
-                stretch=self._stretch,
-                may_download=self.may_download,
-            )
-        return self._selectors[key]
+        with _LOADING:
+            if key not in self._selectors:
+                self._selectors[key] = make_selector(
+                    sampler,
+                    self.sampler_options or {},
+                    self.encoder,
+                    self.encoder_options or {},
+                    self._budget,
+                    k=self.k,
+                    seed=self.seed,
+                    store=self.store,
+                    backend=self.backend,
+                    stretch=self._stretch,
+                    may_download=self.may_download,
+                )
+            return self._selectors[key]
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the settings alone: another process, as of a DataLoader, loads encoders of its own."""
+        return {**vars(self), "_selectors": {}}
 
     @overload
     def select(self, video: Video, query: str | None = None, *, progress: Progress | None = None) -> VideoSelection: ...
