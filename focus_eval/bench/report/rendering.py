@@ -564,10 +564,12 @@ def _rich_table(
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, caption=Text("\n".join(notes)), caption_justify="left")
     if above:
         drawn.title, drawn.title_justify = Text(above), "left"
-    # The widest key column gives way, down to 8, until all fit.
+    # The widest key column gives way until all fit: first one that folds between words, at last down to 8.
     room, key_widths = width - _taken(columns), [column.width for column in keys]
+    word_widths = [max((len(word) for text in column.texts for word in text.split()), default=1) for column in keys]
     while sum(key_widths) + 3 * len(key_widths) > room and max(key_widths) > 8:
-        key_widths[key_widths.index(max(key_widths))] -= 1
+        foldable = [at for at, least in enumerate(word_widths) if key_widths[at] > max(8, least)]
+        key_widths[max(foldable or range(len(keys)), key=key_widths.__getitem__)] -= 1
     for column, max_width in zip(keys, key_widths, strict=True):
         drawn.add_column(column.title, overflow="fold", width=max_width)
     for column in columns:

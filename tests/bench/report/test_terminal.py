@@ -136,3 +136,15 @@ def test_a_column_without_any_interval_is_named_in_a_note_and_another_keeps_its_
     without_b = replace(table, columns=("a", "c"), rows=tuple(TableRow(r.keys, r.figures[::2]) for r in rows))
     assert narrowed(without_b).notes == ("Paired.", "No interval in a: that takes 5 videos or more.")
     assert "[too few videos]" in to_markdown(without_b)
+
+
+def test_a_name_that_folds_gives_way_to_one_that_would_be_torn():
+    names = [("longvideobench", "focus"), ("mlvu", "even_cover (offline, 96 px)")]
+    rows = tuple(TableRow(keys, ("+25.0", "20 / 32", "0.0004"), None) for keys in names)
+    columns = ("B − A (points)", "Better A / B", "p")
+    table = Table(name="t", title="Pairs", key_titles=("Benchmark", "B"), columns=columns, rows=rows)
+    lines = printed(table, 60).splitlines()
+    assert [line.split()[:2] for line in lines if "+25.0" in line] == [
+        ["longvideobench", "focus"],
+        ["mlvu", "even_cover"],
+    ]
