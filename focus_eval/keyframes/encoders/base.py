@@ -38,9 +38,10 @@ class Encoder:
     has `relevance_of` instead: it knows relevance by frame index, so that no frame is read, nothing is stored and no
     forward is counted.
 
-    Options are the keywords of the constructor. All else has a default that suits most encoders.
+    Options are the keywords of the constructor. All else has a default that suits most encoders. The attributes from
+    `name` to `embeds_independently` are of the class and read without importing the file: write literals.
 
-    Class attributes, read without importing the file (write literals):
+    Attributes:
         name: the registered name, e.g. "offline", "blip".
         extra: the extra of this package that installs what the encoder imports; "" for none.
         needs_gpu: False for an encoder that runs well on a processor.
@@ -52,8 +53,6 @@ class Encoder:
         stores_embeddings: True if `embed` gives a float32 array `(n, d)` small enough to keep on disk; otherwise only
             relevance is stored.
         embeds_independently: True if a frame gets the same bits in any batch; equal frames are then embedded once.
-
-    Attributes:
         revision: the weights and every option that can change a number, as one readable line.
         device: torch's name of the device in use, e.g. "cuda:0".
         gmacs: 10^9 multiply-adds by part of the model: "image" and "keys" once a frame, "fusion" once a frame and
