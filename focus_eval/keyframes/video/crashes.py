@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from focus_eval.core.errors import FocusEvalError, VideoError
+from focus_eval.core.errors import FocusEvalError, RunError, VideoError
 from focus_eval.core.processes import DisposableProcess, ProcessDied
 
 # What `faulthandler` calls the signals that a fault of the process itself raises.
@@ -69,6 +69,7 @@ def noted(video: Path) -> Iterator[None]:
 
     Raises:
         VideoError: reading the video ended an earlier process.
+        RunError: the notes cannot be read or written.
     """
     notes = _notes
     if notes is None:
@@ -90,7 +91,8 @@ class _Notes:
 
     def open(self, video: Path) -> None:
         # Read each time, and whole: another process adds to it.
-        signal_by_video = {line["video"]: line["signal"] for line in _whole_lines(self._crashes)}
+        with _named(self._crashes):
+            signal_by_video = {line["video"]: line["signal"] for line in _whole_lines(self._crashes)}
         if (signal_number := signal_by_video.get(str(video))) is not None:
             raise VideoError(
                 f"{video}: reading this file ended the process (signal {signal_number}); re-encode it, or run again "
@@ -100,10 +102,19 @@ class _Notes:
 
     def write(self, video: Path, *, is_open: bool) -> None:
         line = json.dumps({"video": str(video), "open": is_open}) + "\n"
-        with self._lock:
+        with self._lock, _named(Path(self._file.name)):
             if not self._file.closed:  # a reader may outlive the run
                 self._file.write(line)
                 self._file.flush()
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """Raise an error of the disk as one of the run: it is not the video's fault."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{file}: cannot be used ({error.strerror or error}); run again when it can") from error
 
 
 @contextmanager
