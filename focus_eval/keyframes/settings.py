@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,8 +101,14 @@ def make_selector(
 def _allows_download(checkpoint: Checkpoint) -> bool:
     """True if the environment allows the offered download; logs how to allow it if not."""
     if not is_download_allowed():
-        log.info("%s=1 downloads %s", DOWNLOAD_VARIABLE, offer_text(checkpoint))
+        _log_offer(offer_text(checkpoint))
     return is_download_allowed()
+
+
+@cache
+def _log_offer(offer: str) -> None:
+    # Cached: once a process, however many selectors it makes.
+    log.info("%s=1 downloads %s", DOWNLOAD_VARIABLE, offer)
 
 
 def default_or_named(sampler: str | FrameSampler | None, options: Mapping[str, object]) -> FrameSampler:

@@ -30,6 +30,7 @@ from focus_eval.keyframes.commands.select import (
     loaded_selector,
     method_options,
     print_unspoken,
+    say_offer,
     select_one,
     subtitles_adder,
     video_argument,
@@ -129,6 +130,7 @@ def ask(
     selector = loaded_selector({**options, "fps": fps}, query, yes=yes, is_silent=as_json)
     selection = add_subtitles(select_one(selector, video, query=query, quiet=as_json))
     _ask_one(selection, model, question, max_tokens=max_tokens, frames=frames, as_json=as_json)
+    say_offer(selector)
 
 
 def _ask_from(
@@ -140,12 +142,15 @@ def _ask_from(
     sheet = open_sheet(sheet_path, options)
     sheet_answers = offered("sheet_answers", offered_by="focus_eval.bench")
     model.check()
-    selector = loaded_selector(method, sheet_path.name, yes=yes, is_silent=False).load()
+    keyframe_selector = loaded_selector(method, sheet_path.name, yes=yes, is_silent=False)
+    selector = keyframe_selector.load()
     folder = SheetPlace.of(options.out or Path()).folder
     answers = sheet_answers(folder, sheet_path.stem, model, selection_id=selector.selection_id, max_tokens=max_tokens)
     n_failed = select_sheet(sheet, selector, options, quiet=False, answers=answers)
     for line in answers.summary():
         print_folded(line)
+    if n_failed < len(sheet.ids):
+        say_offer(keyframe_selector)
     return n_failed
 
 

@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -191,7 +191,10 @@ def _select_videos(
     add_subtitles = subtitles_adder(*subtitles)
     selector = loaded_selector(method, query, yes=yes, is_silent=outputs.quiet or outputs.to_stdout)
     select_path = partial(select_one, selector, query=query, quiet=outputs.quiet)
-    return len(paths) - _select_all(paths, lambda path: add_subtitles(select_path(path)), outputs)
+    n_selected = _select_all(paths, lambda path: add_subtitles(select_path(path)), outputs)
+    if n_selected:
+        say_offer(selector)
+    return len(paths) - n_selected
 
 
 def _select_from(sheet_path: Path, options: SheetOptions, method: SelectOptions, *, yes: bool, quiet: bool) -> int:
@@ -200,8 +203,11 @@ def _select_from(sheet_path: Path, options: SheetOptions, method: SelectOptions,
     if (share := method["share"]) is not None:
         # As an option of the sampler it is the same for all videos, and so is the identity of their rows.
         method |= {"sampler_options": {**(method["sampler_options"] or {}), "share": share}, "share": None}
-    selector = loaded_selector(method, sheet.path.name, yes=yes, is_silent=quiet).load()
-    return select_sheet(sheet, selector, options, quiet=quiet)
+    selector = loaded_selector(method, sheet.path.name, yes=yes, is_silent=quiet)
+    n_failed = select_sheet(sheet, selector.load(), options, quiet=quiet)
+    if n_failed < len(sheet.ids):
+        say_offer(selector)
+    return n_failed
 
 
 @dataclass(frozen=True)
@@ -273,7 +279,7 @@ def loaded_selector(options: SelectOptions, query: str | None, *, yes: bool, is_
     """Return the selector with its encoders loaded, and say so if that takes long."""
     from focus_eval.keyframes.select import KeyframeSelector
 
-    selector = KeyframeSelector(**options, may_download=partial(may_download, yes=yes, is_silent=is_silent))
+    selector = KeyframeSelector(**options, may_download=DownloadOffer(yes=yes, is_silent=is_silent))
     with print_if_slow("loading the encoder"):
         loaded = selector.load(has_query=query is not None)
     say_what_yes_needs(loaded, yes=yes)
@@ -363,20 +369,35 @@ def _write_records(selections: Sequence[VideoSelection], out: Path | None, *, to
         typer.echo(text, nl=False)
 
 
-def may_download(checkpoint: Checkpoint, *, yes: bool, is_silent: bool) -> bool:
-    """Return True if the user allows the download: by option, by environment, or by an answer in a terminal."""
-    from focus_eval.keyframes.encoders.default import DOWNLOAD_VARIABLE, is_download_allowed, offer_text
+@dataclass
+class DownloadOffer:
+    """The offer to download an encoder: taken by an option, by the environment, or by an answer in a terminal."""
 
-    offer = offer_text(checkpoint)
-    if yes or is_download_allowed():
-        typer.echo(f"downloading {offer}", err=True)
-        return True
-    if is_silent:
+    yes: bool
+    is_silent: bool
+    remark: str = field(init=False, default="")
+
+    def __call__(self, checkpoint: Checkpoint) -> bool:
+        """Return True if the user takes it; if nobody could be asked, `remark` says how to take it."""
+        from focus_eval.keyframes.encoders.default import DOWNLOAD_VARIABLE, is_download_allowed, offer_text
+
+        offer = offer_text(checkpoint)
+        if self.yes or is_download_allowed():
+            typer.echo(f"downloading {offer}", err=True)
+            return True
+        if self.is_silent:
+            return False
+        if sys.stdin.isatty() and sys.stderr.isatty():
+            return typer.confirm(f"Download {offer}?", default=False, err=True)
+        self.remark = f"--yes or {DOWNLOAD_VARIABLE}=1 downloads {offer}"
         return False
-    if sys.stdin.isatty() and sys.stderr.isatty():
-        return typer.confirm(f"Download {offer}?", default=False, err=True)
-    typer.echo(f"--yes or {DOWNLOAD_VARIABLE}=1 downloads {offer}", err=True)
-    return False
+
+
+def say_offer(selector: KeyframeSelector) -> None:
+    """Print how to get a better encoder: after keyframes were chosen, so never before an error about another thing."""
+    offer = selector.may_download
+    if isinstance(offer, DownloadOffer) and offer.remark:
+        typer.echo(offer.remark, err=True)
 
 
 def say_what_yes_needs(selector: Selector, *, yes: bool) -> None:
@@ -441,9 +462,9 @@ def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]
         for frame, pixels in pictures.items()
     }
     alike: dict[int, int] = {}
-    for frame, field in fields.items():
+    for frame, pixels in fields.items():
         earlier_frames = [
-            earlier for earlier in fields if earlier < frame and np.abs(fields[earlier] - field).mean() < ALIKE_LEVELS
+            earlier for earlier in fields if earlier < frame and np.abs(fields[earlier] - pixels).mean() < ALIKE_LEVELS
         ]
         if earlier_frames:
             alike[frame] = earlier_frames[0]

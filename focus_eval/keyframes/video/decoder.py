@@ -35,6 +35,8 @@ _FORMATS = (
     "ivf,obu,av1,h264,hevc,vvc,h261,h263,vc1,vc1test,mjpeg,mpjpeg,mjpeg_2000,dirac,cavsvideo,avs2,avs3,rm,ivr,dv,wtv,nsv,"
     "pva,ty,pmp,gif,apng,jpegxl_anim,yuv4mpegpipe,amv,swf,dhav,mvi,mv,roq,bink,smk,flic,film_cpk,nuv,rl2,vmd,xwma"
 )
+# Demuxers of sound alone, tried only to say what a file is.
+_SOUND_FORMATS = "mp3,wav,w64,flac,aac,ac3,eac3,aiff,au,caf,amr,ape,dts,mp2,opus,tta,wv"
 _PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<MPD", b"<?xml", b"v=0", b"[playlist]", b"[Reference]", b"<asx", b"file '")
 
 # A file that changed so lately may still be written.
@@ -74,7 +76,23 @@ def unreadable(path: Path, cause: BaseException) -> VideoError:
         return without_index(path)
     if _is_mp4(path):
         return VideoError(f"{path}: a damaged MP4 ({_plain(cause)}); download it again")
+    if _is_sound(path):
+        return _without_pictures(path, ["audio"])
     return VideoError(f"{path}: not a video this FFmpeg can open ({_plain(cause)}); check the file")
+
+
+def _is_sound(path: Path) -> bool:
+    formats = {"format_whitelist": _SOUND_FORMATS, "protocol_whitelist": "file"}
+    try:
+        with av.open(f"file:{path}", container_options=formats, **TAG_ERRORS) as container:
+            # FFmpeg takes any bytes for sound of some kind; a rate shows that it could read some.
+            return any(stream.codec_context is not None and stream.rate for stream in container.streams.audio)
+    except (av.FFmpegError, OSError):
+        return False
+
+
+def _without_pictures(path: Path, kinds: Sequence[str]) -> VideoError:
+    return VideoError(f"{path}: no video stream, the file holds {', '.join(kinds)}; name a file with pictures")
 
 
 def lacks_index(path: Path) -> bool:
@@ -479,7 +497,7 @@ def _best_stream(path: Path, container: Any) -> Any:
             raise VideoError(
                 f"{path}: its only picture is a cover, beside {' and '.join(kinds)}; name a file with moving pictures"
             )
-        raise VideoError(f"{path}: no video stream, the file holds {', '.join(kinds)}; name a file with pictures")
+        raise _without_pictures(path, kinds)
     if stream.codec_context is None:
         raise VideoError(f"{path}: its video codec is unknown to this FFmpeg; re-encode it as H.264")
     return stream

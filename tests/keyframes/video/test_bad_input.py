@@ -126,6 +126,22 @@ def test_sound_alone_has_no_frames(tmp_path, with_cover):
     assert _refusal(path).startswith(reason)
 
 
+@pytest.mark.parametrize(("suffix", "codec"), [("mp3", "mp3"), ("wav", "pcm_s16le"), ("flac", "flac"), ("m4a", "aac")])
+def test_a_file_of_sound_is_called_so_whatever_its_container(tmp_path, suffix, codec):
+    path = tmp_path / f"song.{suffix}"
+    with av.open(str(path), "w") as container:
+        sound = container.add_stream(codec, rate=16000, layout="mono")
+        kind = sound.codec_context.format.name
+        dtype = np.float32 if kind.startswith("flt") else np.int32 if kind.startswith("s32") else np.int16
+        silence = np.zeros((1, 1024), dtype)
+        for start in range(0, 16000, 1024):
+            frame = av.AudioFrame.from_ndarray(silence, format=kind, layout="mono")
+            frame.rate, frame.pts = 16000, start
+            container.mux(sound.encode(frame))
+        container.mux(sound.encode(None))
+    assert _refusal(path) == "no video stream, the file holds audio; name a file with pictures"
+
+
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7, 0.8, 0.9])
 def test_an_mp4_cut_before_or_within_its_index_says_so(backend, share, tmp_path):
     whole = write_numbered_clip(tmp_path / "whole.mp4", 200)
