@@ -5,11 +5,10 @@ The command lies in `keyframes`, which may not import this: it finds `SheetAnswe
 
 from __future__ import annotations
 
-import re
+import math
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from focus_eval.bench.lmms.parsing import read_answer
@@ -17,6 +16,7 @@ from focus_eval.bench.report.statistics import mean_estimate
 from focus_eval.bench.rows.store import StoredRows, name_run, part_name
 from focus_eval.core.errors import FocusEvalError, InvalidInput, MissingDependency, RunError, printable
 from focus_eval.core.types import Question
+from focus_eval.keyframes.commands.console import counted
 from focus_eval.keyframes.llms.registry import Model
 from focus_eval.keyframes.question_sheet import SheetRow
 from focus_eval.keyframes.rows.identity import identity_hash
@@ -48,6 +48,7 @@ class SheetAnswers:
         self._folder = folder / "answers" / part_name(f"{self._model_name} {sheet_name}", location=folder)
         rows = StoredRows(self._folder, AnswerRow) if self._folder.is_dir() else ()
         self._rows = {row.question_id: row for row in rows if row.error is None}
+        self._sheet_ids: set[str] = set()
         if other := next((row for row in self._rows.values() if row.cell_id != cell_id), None):
             raise InvalidInput(
                 f"{folder}: {self._model_name} answered row {printable(other.question_id)!r} with other settings or "
@@ -67,6 +68,7 @@ class SheetAnswers:
         Raises:
             InvalidInput: the sheet stated another answer then.
         """
+        self._sheet_ids.add(row.id)
         earlier = self._rows.get(row.id)
         if earlier is not None and (earlier.correct_answer or "") != row.answer:
             raise InvalidInput(
@@ -102,6 +104,7 @@ class SheetAnswers:
             **fields,
         )
         with self._lock:
+            self._sheet_ids.add(row.id)
             self._writer.write(answer)
             if answer.error is None:
                 self._rows[row.id] = answer
@@ -109,7 +112,7 @@ class SheetAnswers:
 
     def summary(self) -> list[str]:
         """Return the accuracy with its interval, and what it counts, as lines."""
-        rows = list(self._rows.values())
+        rows = [row for row_id, row in self._rows.items() if row_id in self._sheet_ids]
         scored = [row for row in rows if row.score is not None]
         if not scored:
             return [f"{len(rows)} answers, none scored: the sheet states no answer that can be"]
@@ -118,10 +121,12 @@ class SheetAnswers:
             f" [{100 * estimate.low:.1f}, {100 * estimate.high:.1f}]"
         )  # fmt: skip
         n_unread = sum(row.is_unparsed for row in scored)
-        notes = [f"{estimate.questions} answers about {estimate.videos} videos"]
+        notes = [f"{counted(estimate.questions, 'answer')} about {counted(estimate.videos, 'video')}"]
         notes += [f"{n_unread} without a readable answer, counted as wrong"] if n_unread else []
         notes += [f"{len(rows) - len(scored)} more that cannot be scored"] if len(rows) > len(scored) else []
         notes += ["no interval below 5 videos"] if not interval else []
+        if n_others := len(self._rows) - len(rows):
+            notes.append(f"left out {n_others} to rows that the sheet does not have, which report counts")
         return [f"accuracy {100 * estimate.value:.1f} %{interval}: {', '.join(notes)}"]
 
 
@@ -136,9 +141,10 @@ def prompt_of(row: SheetRow) -> str:
 def _read(question: Question, text: str) -> Mapping[str, object]:
     """What a run would read from the reply; words without options have no score."""
     if not question.options:
-        is_number = False
-        with suppress(ValueError):
-            is_number = bool(re.search(r"\d", question.answer or "")) and float(question.answer or "") is not None
+        try:
+            is_number = math.isfinite(float(question.answer or ""))
+        except ValueError:
+            is_number = False
         if not is_number:
             return {"parsed": None, "score": None}
     try:

@@ -86,6 +86,20 @@ def test_the_accuracy_is_that_of_the_report_and_nothing_is_asked_twice(sheet, se
     assert line in again.out.splitlines()
 
 
+def test_answers_to_rows_that_left_the_sheet_are_not_in_its_accuracy(sheet, server, tmp_path):
+    short_sheet, out = tmp_path / "rows.csv", tmp_path / "out"
+    lines = sheet.read_text().splitlines(keepends=True)
+    options = ("--from", short_sheet, "--videos", sheet.parent, "--out", out, *EVEN)
+    short_sheet.write_text("".join(lines[:4]))
+    assert "accuracy 33.3 %: 3 answers about 3 videos, no interval below 5 videos" in run("ask", *options).out
+    short_sheet.write_text("".join(lines[:2]))
+    assert run("ask", *options).out.splitlines()[-1] == (
+        "accuracy 0.0 %: 1 answer about 1 video, no interval below 5 videos, left out 2 to rows that the sheet does "
+        "not have, which report counts"
+    )
+    assert len(server.texts) == 3
+
+
 def test_another_model_answers_from_the_same_keyframes_and_is_compared(sheet, server, tmp_path):
     assert run("ask", "--from", sheet, "--out", tmp_path / "one", *EVEN).code == 0
     server.reply_to = lambda body: ("C", {})
