@@ -2,8 +2,8 @@
 
 The encoder is BLIP-large with narrow tensors: it launches the real operations, while a clock says how long the device
 computes. A batch takes as long as the device needs, or as launching takes if that is longer: its processor seconds and
-the wait for Python's lock. The codec is a sleep of the length, and with as many releases of the lock, as decoding a
-frame was measured to have.
+the wait for Python's lock. The codec is a sleep of the length, and in threads of the worker with as many releases of
+the lock, as decoding a frame was measured to have.
 
 Lock: CPython's `drop_gil` and `take_gil` signal a condition each, which lie in `_PyRuntime`. A preloaded library, built
 here, counts these signals and times the waits for them; unlike a wrapper of `PyEval_SaveThread` it also sees the lock
@@ -31,6 +31,7 @@ from focus_eval.keyframes.video.pyav import PyAVReader
 IMAGE_SECONDS, TEXT_SECONDS = 0.072, 0.008
 # Measured with 360p at 1.25 frames a second: releases of the lock, and seconds, for each frame that is asked for.
 RELEASES_A_FRAME, DECODE_SECONDS = 300, 0.018
+_SET_TIMER_SLACK = 29  # PR_SET_TIMERSLACK of linux/prctl.h
 _COUNTER = "FOCUS_EVAL_LOCK_COUNTER"
 _SOURCE = r"""
 #define _GNU_SOURCE
@@ -241,15 +242,21 @@ def fake_gpu_scorer() -> FakeGpuScorer:
     return scorer
 
 
-def fake_codec() -> None:
-    """Replace decoding, in this process, by sleep; the pixels of a frame depend on its number alone."""
+def fake_codec(*, releases: int) -> None:
+    """Replace decoding, in this process, by sleep; the pixels of a frame depend on its number alone.
+
+    Args:
+        releases: of the lock, for each frame.
+    """
+    # Sleeps as short as these last twice as long with the usual slack. New threads inherit it.
+    ctypes.CDLL(None).prctl(_SET_TIMER_SLACK, 1, 0, 0, 0)
 
     def run(
         self: PyAVReader, decoder: Any, index: Any, run: Any, *, convert: bool = True
     ) -> Iterator[tuple[int, np.ndarray]]:
         for number in run.frames.tolist():
-            for _ in range(RELEASES_A_FRAME if os.environ.get("FOCUS_EVAL_FAKE_CODEC") == "timed" else 0):
-                time.sleep(DECODE_SECONDS / RELEASES_A_FRAME)
+            for _ in range(releases if os.environ.get("FOCUS_EVAL_FAKE_CODEC") == "timed" else 0):
+                time.sleep(DECODE_SECONDS / releases)
             decoder.n_decoded += 1
             yield number, np.full((self.height, self.width, 3), number * 37 % 251, np.uint8)
 

@@ -173,12 +173,15 @@ class FrameRequest:
         """Return the first task that any process may begin, if there is room for its frames."""
         return self.waiting[0] if self.waiting and self.waiting[0].at < self.window_end else None
 
+    @property
+    def can_take(self) -> bool:
+        """True if `take` returns a batch or raises."""
+        return bool(self.is_ready[self.n_taken : self._next_end()[0]].all())
+
     def take(self) -> tuple[IntArray, Pixels] | None:
         """Return the next batch; None if it is not there yet. Raises the error that ended the frames before it."""
-        start, stop = self.n_taken, min(self.n_taken + self.size, self.frames.size)
-        failures = [(at, error) for at, error in self.errors.items() if at < stop]
-        end, failure = min(failures, default=(stop, None), key=lambda pair: pair[0])
-        if not self.is_ready[start:end].all():
+        start, (end, failure) = self.n_taken, self._next_end()
+        if not self.can_take:
             return None
         if failure is not None and start == end:
             raise failure
@@ -187,3 +190,9 @@ class FrameRequest:
         pixels: Pixels = np.ndarray(self.ring_shape, np.uint8, buffer=self.ring.memory)
         slot = start % (N_BATCHES * self.size)
         return self.frames[start:end], pixels[slot : slot + end - start]
+
+    def _next_end(self) -> tuple[int, BaseException | None]:
+        """End of the next batch, and the error that ends it early."""
+        stop = min(self.n_taken + self.size, self.frames.size)
+        failures = [(at, error) for at, error in self.errors.items() if at < stop]
+        return min(failures, default=(stop, None), key=lambda pair: pair[0])

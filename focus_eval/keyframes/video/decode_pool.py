@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -12,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,8 @@ class DecodePool:
         self._requests: list[FrameRequest] = []
         self._free_rings: list[Ring] = []
         self._faults: dict[tuple[Path, FileState], str] = {}
-        self._wake: tuple[Connection, Connection] | None = None
+        self._poll: select.epoll | None = None
+        self._wake: tuple[int, int] | None = None
         self._listener: threading.Thread | None = None
         self._is_closed = False
 
@@ -260,9 +262,9 @@ class DecodePool:
 
     def _start(self) -> _Process:
         """Start a process, and the thread that listens to all of them with the first."""
-        if self._wake is None:
-            reading, writing = os.pipe()
-            self._wake = Connection(reading, writable=False), Connection(writing, readable=False)
+        if self._poll is None:
+            self._poll, self._wake = select.epoll(), os.pipe()
+            self._poll.register(self._wake[0], select.EPOLLIN)
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", _START, str(theirs.fileno()), *sys.path]
         try:
@@ -278,23 +280,23 @@ class DecodePool:
             raise
         process = _Process(popen, line, ours)
         self._processes.append(process)
+        self._poll.register(line.fileno(), select.EPOLLIN)
         if self._listener is None:
             self._listener = threading.Thread(target=self._listen, name="feed", daemon=True)
             self._listener.start()
-        self._wake[1].send(None)
         return process
 
     def _listen(self) -> None:
         """Take what the processes send, and give them their next work; runs in a thread."""
-        assert self._wake is not None
+        assert self._poll is not None
         while not self._is_closed:
-            with self.lock:
-                by_line = {process.line: process for process in self._processes}
-            for line in wait([self._wake[0], *by_line]):
-                if line is self._wake[0]:
-                    self._wake[0].recv()
+            # One object for all waits: to make one for each costs more than all else that this thread does.
+            for number, _ in self._poll.poll():
+                with self.lock:
+                    by_number = {process.line.fileno(): process for process in self._processes}
+                process = by_number.get(number)
+                if process is None:  # the end
                     continue
-                process = by_line[line]  # type: ignore[index]
                 try:
                     message = process.line.recv()
                 except (EOFError, OSError):
@@ -326,7 +328,8 @@ class DecodePool:
             return
         request = job.request
         request.n_underway -= 1
-        request.changed.notify_all()
+        if request.can_take:
+            request.changed.notify_all()
         if request.is_closed:
             process.send(("drop", job.number))
             request.parked.clear()
@@ -335,6 +338,8 @@ class DecodePool:
     def _replace(self, process: _Process) -> None:
         """Take note of a process that has ended, with `lock` held: its video fails, or is tried again."""
         self._processes.remove(process)
+        assert self._poll is not None
+        self._poll.unregister(process.line.fileno())
         process.line.close()
         process.socket.close()
         code = process.popen.wait()
@@ -397,7 +402,7 @@ class DecodePool:
             ]:
                 call.changed.notify_all()
             if self._wake is not None:
-                self._wake[1].send(None)
+                os.write(self._wake[1], b"e")
         if self._listener is not None:
             self._listener.join()
         for process in self._processes:
@@ -408,7 +413,8 @@ class DecodePool:
         for ring in self._free_rings:
             ring.close()
         self._free_rings.clear()
-        if self._wake is not None:
+        if self._poll is not None and self._wake is not None:
+            self._poll.close()
             for end in self._wake:
-                end.close()
-            self._wake = None
+                os.close(end)
+            self._poll = self._wake = None
