@@ -14,17 +14,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from focus_eval.core.errors import InvalidInput, nearest, unknown_name
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
 _NOT_THAT = object()
 _TEXTS = tuple[str, ...]
 _PLAIN = (bool, int, float, str, type(None))
-_NO_LIMITS: Mapping[str, Any] = {}
+_NO_LIMITS: Mapping[str, object] = {}
 # The first colon before an assignment ends the name: `peaks.py:Peaks:gap=2` names `peaks.py:Peaks`.
 _NAME_WITH_OPTIONS = re.compile(r"(?P<name>.+?):(?P<options>[A-Za-z_]\w*=.*)", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*[A-Za-z_]\w*\s*=)")
@@ -50,13 +53,10 @@ def option(
         added: True if the option is newer than stored rows of the sampler; its default then keeps their ids.
     """
     limits = {"above": above, "at least": at_least, "at most": at_most, "added": "later" if added else None}
-    declared: Any = field(
-        default=default, metadata={word: limit for word, limit in limits.items() if limit is not None}
-    )
-    return declared  # type: ignore[no-any-return]
+    return field(default=default, metadata={word: limit for word, limit in limits.items() if limit is not None})
 
 
-def make(owner: str, kind: Callable[..., T], values: Mapping[str, Any]) -> T:
+def make(owner: str, kind: Callable[..., T], values: Mapping[str, object]) -> T:
     """Return an instance of `kind`, with text in `values` parsed as the types that its fields or constructor declare.
 
     Args:
@@ -74,7 +74,7 @@ def make(owner: str, kind: Callable[..., T], values: Mapping[str, Any]) -> T:
     return kind(**options)
 
 
-def declared_types(kind: Callable[..., object]) -> dict[str, Any]:
+def declared_types(kind: Callable[..., object]) -> dict[str, object]:
     """Return the options of a class by name, with their declared types: its fields, or its constructor's keywords.
 
     A constructor that takes any keyword (`**options`) has the fields of the class's `options_type` besides.
@@ -118,7 +118,7 @@ def named_text(name: str, options: Mapping[str, object]) -> str:
     return f"{name}:{','.join(pairs)}" if pairs else name
 
 
-def named_options(text: str, options: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
+def named_options(text: str, options: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     """Return the plugin name in `text`, and the options written in it (as text) merged with `options`.
 
     Raises:
@@ -171,7 +171,7 @@ def read_options(owner: str, hints: Mapping[str, object], values: Mapping[str, o
     return {name: read_value(owner, name, hints[name], value) for name, value in values.items()}
 
 
-def read_value(owner: str, name: str, hint: object, value: object) -> Any:
+def read_value(owner: str, name: str, hint: object, value: object) -> object:
     """Return the `value` of option `name` in the type `hint`, parsed if it is text; the range is not checked here.
 
     Raises:
@@ -183,13 +183,13 @@ def read_value(owner: str, name: str, hint: object, value: object) -> Any:
     return parsed
 
 
-def field_types(kind: type) -> dict[str, Any]:
+def field_types(kind: type) -> dict[str, object]:
     """Return the declared types of the fields that the constructor of dataclass `kind` takes, by name."""
     hints = _hints(kind)
     return {declared.name: hints[declared.name] for declared in fields(kind) if declared.init}
 
 
-def checked_values(owner: str, instance: Any) -> dict[str, object]:
+def checked_values(owner: str, instance: DataclassInstance) -> dict[str, object]:
     """Return the options of dataclass `instance` in their declared types: an int becomes a float if one is declared.
 
     Raises:
@@ -221,7 +221,7 @@ def can_be_written(hint: object) -> bool:
     return all(_is_plain(member) and member != _TEXTS for member in _members(hint))
 
 
-def _members(hint: object) -> tuple[Any, ...]:
+def _members(hint: object) -> tuple[object, ...]:
     """The types in a union hint, or a tuple of `hint` alone."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
@@ -231,12 +231,13 @@ def _is_plain(member: object) -> bool:
     return member in _PLAIN or get_origin(member) is Literal or member == _TEXTS
 
 
-def _typed(value: Any, hint: Any) -> object:
+def _typed(value: object, hint: object) -> object:
     """Return `value` as one of the types of `hint`, without parsing text; `_NOT_THAT`, a marker, if none fits.
 
     An int fits a float; no boolean fits a number; NaN and infinity fit nothing. Other types than plain ones fit always.
     """
-    is_number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    is_boolean = isinstance(value, bool)
+    number = value if isinstance(value, (int, float, np.integer, np.floating)) and not is_boolean else None
     for member in _members(hint):
         if not _is_plain(member):
             return value
@@ -248,10 +249,10 @@ def _typed(value: Any, hint: Any) -> object:
             return tuple(value)
         if member in (bool, str) and isinstance(value, member):
             return value
-        if member is int and is_number and isinstance(value, (int, np.integer)):
-            return int(value)
-        if member is float and is_number and np.isfinite(value):
-            return float(value)
+        if member is int and isinstance(number, (int, np.integer)):
+            return int(number)
+        if member is float and number is not None and np.isfinite(number):
+            return float(number)
     return _NOT_THAT
 
 
@@ -281,7 +282,7 @@ def _refusal(
     owner: str, name: str, hint: object, value: object, limits: Mapping[str, object] = _NO_LIMITS
 ) -> InvalidInput:
     """The error for a `value` of another type than `hint` or outside `limits`, with what is expected."""
-    words = {
+    words: dict[object, str] = {
         int: "an integer",
         float: "a finite number",
         bool: "true or false",

@@ -22,12 +22,13 @@ from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from focus_eval.core.errors import MissingDependency, PluginError, UnknownName, unknown_name
 from focus_eval.core.extras import install_command
 
 T = TypeVar("T")
+D = TypeVar("D")
 _ROOT = Path(__file__).resolve().parents[1]
 _TOP = _ROOT.name
 _FILE_MODULE = "focus_eval_plugin_file_"
@@ -51,7 +52,7 @@ class Plugin:
     module: str = ""
     point: EntryPoint | None = None
 
-    def load(self) -> Any:
+    def load(self) -> object:
         """Return the class, the object of the entry point, or the path of the YAML file."""
         if self.point is not None:
             return self.point.load()
@@ -60,7 +61,7 @@ class Plugin:
         return getattr(importlib.import_module(self.module), self.location.partition(":")[2])
 
     @cached_property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, Any]:
         """Class attributes with literal values, including inherited ones; {} if reading them needs an import."""
         return _facts(self.module, self.location.partition(":")[2]) if self.module else {}
 
@@ -83,7 +84,7 @@ class Registry(Generic[T]):
         *,
         group: str,
         built_in: Callable[[], Iterable[Plugin]],
-        check: Callable[[Any, str], T],
+        check: Callable[[object, str], T],
         takes_files: bool = False,
         warns: bool = False,
     ) -> None:
@@ -132,11 +133,16 @@ class Registry(Generic[T]):
             raise UnknownName(f"unknown {self.noun} {name!r}; write a {self.noun} in a file as FILE.py:Class{of_file}")
         raise unknown_name(self.noun, name, self.plugins)
 
-    def fact(self, name: str, attribute: str, default: object = None) -> Any:
-        """Return a class attribute of plugin `name`; built-in plugins are not imported for it. Raises as `load`."""
+    def fact(self, name: str, attribute: str, default: D) -> D:
+        """Return a class attribute of plugin `name`, of the type of `default`; imports no built-in plugin.
+
+        Raises as `load`.
+        """
         if name in self.plugins and self.plugins[name].module:
-            return self.plugins[name].facts.get(attribute, default)
-        return getattr(self.load(name), attribute, default)
+            value: D = self.plugins[name].facts.get(attribute, default)
+        else:
+            value = getattr(self.load(name), attribute, default)
+        return value
 
     @contextmanager
     def name_missing_extra(self, name: str) -> Iterator[None]:
@@ -205,13 +211,11 @@ class Registry(Generic[T]):
 
         Raises PluginError if the file has no such class or the class's `name` is taken.
         """
-        loaded, digest = _class_in_file(self.noun, spec)
-        kind: Any = self._check(loaded, f"{self.noun} {spec!r}")
-        if kind.name in self.plugins:
-            raise PluginError(f"{self.noun} {spec!r}: its name {kind.name!r} is taken; give the class another `name`")
-        # Authors forget to raise `version` when they edit a file, so its content is part of the identity.
-        kind.file_digest = digest
-        return cast(T, kind)
+        kind = self._check(_class_in_file(self.noun, spec), f"{self.noun} {spec!r}")
+        name = getattr(kind, "name", "")
+        if name in self.plugins:
+            raise PluginError(f"{self.noun} {spec!r}: its name {name!r} is taken; give the class another `name`")
+        return kind
 
 
 def classes_in(
@@ -240,7 +244,7 @@ def classes_in(
             for class_name, node in _parsed(module).classes.items():
                 attributes = _literals(node)
                 name = attributes.get("name", "") if name_of is None else name_of(attributes)
-                if name and (not base or _derives(module, class_name, base)):
+                if isinstance(name, str) and name and (not base or _derives(module, class_name, base)):
                     yield Plugin(name=name, location=f"{module}:{class_name}", module=module)
 
     return find
@@ -287,9 +291,7 @@ def class_of_file(path: str, class_name: str) -> Any:
     module = sys.modules.get(f"{_FILE_MODULE}{zlib.crc32(path.encode()):08x}")
     if module is not None and hasattr(module, class_name):
         return getattr(module, class_name)
-    kind, digest = _class_in_file("class", f"{path}:{class_name}")
-    kind.file_digest = digest
-    return kind
+    return _class_in_file("class", f"{path}:{class_name}")
 
 
 def check_derived(loaded: object, label: str, *, base: type) -> Any:
@@ -353,9 +355,9 @@ def _derives(module: str, class_name: str, base: str) -> bool:
     )
 
 
-def _facts(module: str, class_name: str) -> dict[str, Any]:
+def _facts(module: str, class_name: str) -> dict[str, object]:
     """The literal class attributes by name, from the source of the class and of its bases in this package."""
-    facts: dict[str, Any] = {}
+    facts: dict[str, object] = {}
     for origin, name in reversed([*_bases(module, class_name)]):
         if origin and name in _parsed(origin).classes:
             facts |= _facts(origin, name)
@@ -367,9 +369,9 @@ def _facts(module: str, class_name: str) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in redefined} | _literals(node)
 
 
-def _literals(node: ast.ClassDef) -> dict[str, Any]:
+def _literals(node: ast.ClassDef) -> dict[str, object]:
     """The literal values that the class body itself assigns, by attribute name."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, value in _assigned(node):
         with suppress(ValueError):
             values[name] = ast.literal_eval(value)
@@ -393,8 +395,8 @@ def _imports_neighbour_file(path: Path, error: ImportError) -> bool:
     return is_there or str(error).startswith("attempted relative import")
 
 
-def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
-    """Run a Python file; return the class that `path/to/file.py:Class` names, and a hash of the file.
+def _class_in_file(noun: str, spec: str) -> Any:
+    """Run a Python file; return the class that `path/to/file.py:Class` names, with its `file_digest` set.
 
     Raises PluginError if there is no such file or class, or if running the file fails; `noun` names the kind of plugin.
     """
@@ -422,4 +424,8 @@ def _class_in_file(noun: str, spec: str) -> tuple[Any, str]:
     if not hasattr(module, class_name):
         classes = [n for n, kind in vars(module).items() if isinstance(kind, type) and kind.__module__ == module_name]
         raise PluginError(f"{noun} file {path} has no class {class_name!r}; it has {', '.join(classes) or 'none'}")
-    return getattr(module, class_name), hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    # Authors forget to raise `version` when they edit a file, so its content is part of the identity.
+    kind: Any = getattr(module, class_name)
+    with suppress(AttributeError, TypeError):  # no class: refused by the check of its registry
+        kind.file_digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return kind

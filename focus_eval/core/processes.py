@@ -12,8 +12,10 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+R = TypeVar("R")
+P = TypeVar("P")
 # Control group limits of the container.
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -84,7 +86,7 @@ class DisposableProcess:
         self._process: BaseProcess | None = None
         self._line: Connection | None = None
 
-    def call(self, function: Callable[..., Any], *arguments: Any, progress: Callable[[Any], None] | None = None) -> Any:
+    def call(self, function: Callable[..., R], *arguments: object, progress: Callable[[P], None] | None = None) -> R:
         """Return `function(*arguments)`, computed there, or raise what it raises; all of it is pickled.
 
         Args:
@@ -115,7 +117,8 @@ class DisposableProcess:
             raise ProcessDied(exit_code) from None
         if kind == "error":
             raise value
-        return value
+        result: R = value
+        return result
 
     def close(self) -> None:
         """End the process."""

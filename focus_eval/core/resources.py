@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from focus_eval.core.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import yaml
 
 # Bound on expanded values: nested YAML aliases can stand for billions (our files stay far below).
 MOST_YAML_VALUES = 1_000_000
@@ -140,12 +143,12 @@ def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 @cache
-def yaml_loader() -> type[Any]:
+def yaml_loader() -> type[yaml.SafeLoader]:
     """Return a safe YAML loader in which a boolean is `true` or `false`: `yes`, `no`, `on` and `off` are text."""
     import yaml
 
     class PlainLoader(yaml.SafeLoader):
-        def construct_object(self, node: Any, deep: bool = False) -> object:
+        def construct_object(self, node: yaml.Node, deep: bool = False) -> object:
             """Return the value of a YAML node, text without lone surrogates.
 
             A bad value raises a YAML error with its line.
@@ -165,7 +168,7 @@ def yaml_loader() -> type[Any]:
     return PlainLoader
 
 
-def yaml_node(path: Path, loader: type[Any] | None = None) -> Any:
+def yaml_node(path: Path, loader: type[yaml.SafeLoader] | None = None) -> yaml.Node | None:
     """Return the root node of a YAML file.
 
     Raises:
@@ -181,12 +184,12 @@ def yaml_node(path: Path, loader: type[Any] | None = None) -> Any:
         )
     with _name_line_in_errors(path):
         node = yaml.compose(text, Loader=loader or yaml_loader())
-    if _count_values(node, path) > MOST_YAML_VALUES:
+    if node is not None and _count_values(node, path) > MOST_YAML_VALUES:
         raise InvalidInput(f"{path}: its aliases stand for more than {MOST_YAML_VALUES:,} values")
     return node
 
 
-def read_yaml(path: Path, loader: type[Any] | None = None) -> Any:
+def read_yaml(path: Path, loader: type[yaml.SafeLoader] | None = None) -> Any:
     """Return the value in a YAML file, plain types only. Raises as `yaml_node`, and for a tag that makes objects."""
     node = yaml_node(path, loader)
     with _name_line_in_errors(path):
@@ -209,7 +212,7 @@ def _name_line_in_errors(path: Path) -> Iterator[None]:
         raise InvalidInput(f"{path}: not YAML that can be read ({error})") from error
 
 
-def _count_values(node: Any, path: Path) -> int:
+def _count_values(node: yaml.Node, path: Path) -> int:
     """Return the number of values in YAML `node` with its aliases expanded; stops growing at 10 `MOST_YAML_VALUES`.
 
     Raises InvalidInput, with file and line, for an alias that contains itself.

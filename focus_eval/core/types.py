@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Literal
+from typing import Literal
 from urllib.request import url2pathname
 
 import numpy as np
@@ -373,12 +373,12 @@ class Selection:
     video: VideoInfo
     k: int
     sampler: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     pulled_frames: IntArray
     pulled_relevance: FloatArray
     scales: tuple[float, ...] | None = None
     clips: tuple[ClipReport, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
     scanned_frames: IntArray = field(default_factory=lambda: frozen_ints([]))
     seconds_apart: float = field(default=0.0, compare=False)
     text_pulls: tuple[TextPulls, ...] = ()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's hues, told apart by readers with any kind of colour vision; some are darker here, so that lines and
 # text show on white. Marks differ as well, for print. The page has a second set for its dark theme.
+
+
+class FilledMark(TypedDict):
+    """Matplotlib's arguments for the filled mark of a measured point."""
+
+    color: str
+    marker: str
+
+
+class HollowMark(FilledMark):
+    """Matplotlib's arguments for the outlined mark of a published point."""
+
+    mec: str
+    mfc: str
 
 
 @dataclass(frozen=True)
@@ -46,12 +60,12 @@ class Style:
         return f"{self.colour} m{list(_OUTLINES).index(self.marker)}"
 
     @property
-    def filled(self) -> dict[str, Any]:
+    def filled(self) -> FilledMark:
         """Matplotlib's arguments for the filled mark of a measured point."""
         return {"color": self.light, "marker": self.marker}
 
     @property
-    def hollow(self) -> dict[str, Any]:
+    def hollow(self) -> HollowMark:
         """Matplotlib's arguments for the outlined mark of a published point."""
         return {"color": self.light, "marker": self.marker, "mec": self.light, "mfc": "none"}
 

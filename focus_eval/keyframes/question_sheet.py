@@ -114,7 +114,7 @@ def read_sheet(path: Path, *, columns: Mapping[str, str] | None = None, videos: 
     return Sheet(path=path, rows=tuple(rows), errors=tuple(errors), ids=tuple(ids))
 
 
-def _row(row_id: str, values: Mapping[str, Any], *, has_id: bool, videos: Path, folder: Path) -> SheetRow:
+def _row(row_id: str, values: Mapping[str, object], *, has_id: bool, videos: Path, folder: Path) -> SheetRow:
     """The row of these values by role; raises InvalidInput, without the file, for one that is wrong."""
     if not has_id:
         raise InvalidInput("the row has no id")
@@ -143,7 +143,7 @@ def _row(row_id: str, values: Mapping[str, Any], *, has_id: bool, videos: Path, 
     )
 
 
-def _read_records(path: Path) -> tuple[list[str], list[Mapping[str, Any]]]:
+def _read_records(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
     """The names of the columns, and the records by column."""
     suffix = path.suffix.lower()
     if suffix in (".xlsx", ".xls", ".ods"):
@@ -170,7 +170,7 @@ def _read_text(path: Path) -> str:
         raise InvalidInput(f"{path}: byte {error.start} is not {encoding}; save it as CSV UTF-8") from error
 
 
-def _read_csv(path: Path, text: str) -> tuple[list[str], list[Mapping[str, Any]]]:
+def _read_csv(path: Path, text: str) -> tuple[list[str], list[Mapping[str, object]]]:
     # Without the quoted parts: a separator inside one separates nothing.
     header = re.sub(r'"[^"]*"', "", text.lstrip("\r\n").splitlines()[0])
     delimiter = max(_DELIMITERS, key=header.count)
@@ -188,8 +188,8 @@ def _read_csv(path: Path, text: str) -> tuple[list[str], list[Mapping[str, Any]]
     return names, [dict(zip(names, line, strict=False)) for line in lines[1:] if any(cell.strip() for cell in line)]
 
 
-def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[Mapping[str, Any]]]:
-    records: list[Mapping[str, Any]] = []
+def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[Mapping[str, object]]]:
+    records: list[Mapping[str, object]] = []
     for number, line in enumerate(lines_of(text), start=1):
         if not line.strip():
             continue
@@ -203,7 +203,7 @@ def _read_json_lines(path: Path, text: str) -> tuple[list[str], list[Mapping[str
     return list(dict.fromkeys(name for record in records for name in record)), records
 
 
-def _read_parquet(path: Path) -> tuple[list[str], list[Mapping[str, Any]]]:
+def _read_parquet(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
     import pyarrow
     import pyarrow.parquet
 

@@ -300,7 +300,7 @@ def check_sampler(
     )
     if not with_second_start or not first_fingerprints:
         return verdict
-    second = make_in_subprocess(name, has_other_hash_seed=True, **sampler.options)
+    second = make_in_subprocess(name, sampler.options, has_other_hash_seed=True)
     difference = first_difference(second, first_fingerprints)
     broken = {item.promise: item for item in [*([difference] if difference else []), *verdict.broken]}
     not_tried = tuple(promise for promise in verdict.not_tried if promise != "process")

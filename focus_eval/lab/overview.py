@@ -163,6 +163,8 @@ def _draw_budgets(
         costs += spent.tolist()
         style = styles[str(sampler)]
         # Hollow marks have no legend entry of their own: the sampler's filled mark covers both.
-        drawn = {**style.hollow, "ms": 3} if hollow else {**style.filled, "ms": 4, "label": str(sampler)}
-        axes.plot(spent, recall, **drawn, lw=lw)
+        if hollow:
+            axes.plot(spent, recall, **style.hollow, ms=3, lw=lw)
+        else:
+            axes.plot(spent, recall, **style.filled, ms=4, label=str(sampler), lw=lw)
     return costs

@@ -112,7 +112,7 @@ def make_apart(name: str, **options: object) -> FrameSampler:
     A stranger's file may end its process or change modules that it shares with the ledger.
     """
     name, values = named_options(name, options)
-    return make_in_subprocess(name, **values) if ".py:" in name else make_sampler(name, **values)
+    return make_in_subprocess(name, values) if ".py:" in name else make_sampler(name, **values)
 
 
 def class_apart(name: str) -> type[FrameSampler]:
@@ -121,12 +121,14 @@ def class_apart(name: str) -> type[FrameSampler]:
     return subprocess_class(os.path.abspath(plain_name)) if ".py:" in plain_name else sampler_class(plain_name)
 
 
-def make_in_subprocess(name: str, *, has_other_hash_seed: bool = False, **options: object) -> FrameSampler:
+def make_in_subprocess(
+    name: str, options: Mapping[str, object] | None = None, *, has_other_hash_seed: bool = False
+) -> FrameSampler:
     """Return the sampler `name` with `options`, run in a process of its own, or in a second, newly started one."""
     # The other process stays in the folder that it was started in.
     spec = os.path.abspath(name) if ".py:" in name else name
     kind = subprocess_class(spec, has_other_hash_seed=has_other_hash_seed)
-    return make(f"sampler {kind.name!r}", kind, options)
+    return make(f"sampler {kind.name!r}", kind, options or {})
 
 
 def _remade_sampler(spec: str, has_other_hash_seed: bool, options: Mapping[str, Any]) -> FrameSampler:

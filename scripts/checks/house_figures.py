@@ -68,6 +68,19 @@ def bindings(text: str) -> Iterator[tuple[str, int]]:
             yield node.arg, node.lineno
 
 
+def untyped_annotations(text: str) -> list[int]:
+    """Return the line of every `Any` in the annotations of parameters, returned values and variables."""
+    nodes = nodes_of(text)
+    annotations = [node.annotation for node in nodes if isinstance(node, (ast.arg, ast.AnnAssign))]
+    annotations += [node.returns for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    return [
+        node.lineno
+        for annotation in filter(None, annotations)
+        for node in ast.walk(annotation)
+        if (isinstance(node, ast.Name) and node.id == "Any") or (isinstance(node, ast.Attribute) and node.attr == "Any")
+    ]
+
+
 def is_empty_name(name: str) -> bool:
     """Return True for a name that is a pronoun, an adverb or a bare participle."""
     return name.strip("_").lower() in EMPTY_NAMES

@@ -247,6 +247,7 @@ def benchmark_entries() -> list[Entry]:
     def describe(plugin: Plugin) -> list[str]:
         """Return the title, task, source and size of a benchmark's file."""
         file = plugin.load()
+        assert isinstance(file, Path)  # a benchmark of this package is a YAML file
         config = read_yaml(file)
         facts = [f"{name} {config[name]}" for name in ("task", "source") if config.get(name)]
         facts += [f"{config['questions']:,} questions"] if config.get("questions") else []

@@ -661,7 +661,7 @@ def _has_checkpoint(encoder: EncoderConfig) -> bool:
     """True if the encoder loads a checkpoint with torch."""
     from focus_eval.keyframes.encoders.registry import ENCODERS
 
-    return encoder.encoder in ENCODERS and bool(ENCODERS.fact(encoder.encoder, "model_type"))
+    return encoder.encoder in ENCODERS and bool(ENCODERS.fact(encoder.encoder, "model_type", ""))
 
 
 def write_problems(folder: Path, option: str) -> Iterator[Missing]:

@@ -80,7 +80,7 @@ class Source:
         fields["times_seconds" if unit == "seconds" else "keyframes"] = values_in_unit
         yield file_entry(question_id, self.format, location=location, **fields)
 
-    def records(self, *fields: str) -> list[Mapping[str, Any]]:
+    def records(self, *fields: str) -> list[Mapping[str, object]]:
         """Return the rows of a list, JSON lines or table as objects, after checking that each has these fields.
 
         Raises:

@@ -82,10 +82,8 @@ def load_selections(
         InvalidInput: a file that is missing or cannot be read.
     """
     name, format_options = named_options(format, options or {})
-    unit, fill = format_options.pop("unit", unit), format_options.pop("fill", None)
-    for value, option, choices in ((unit, "unit", UNITS), (fill, "fill", FILLS)):
-        if value is not None and value not in choices:
-            raise unknown_name(option, value, choices)
+    unit = _choice("unit", format_options.pop("unit", unit), UNITS)
+    fill = _choice("fill", format_options.pop("fill", None), FILLS)
     if fill and questions is None:
         raise InvalidInput(f"{path}: fill={fill} needs the lengths of the videos; give the questions (--annotations)")
     source = Source(path=run_folder(Path(path)), questions=questions, allow_missing=allow_missing)
@@ -99,6 +97,13 @@ def load_selections(
         _check_unit_plausible(entries, questions)
     entries = _within_videos(entries, questions, fps or {}, allow_outside=allow_outside)
     return _filled(entries, questions, fps or {}) if fill == "even" else entries
+
+
+def _choice(option: str, value: object, choices: Sequence[str]) -> str | None:
+    """`value` if it is one of `choices` or None; raises UnknownName for another."""
+    if value is None or (isinstance(value, str) and value in choices):
+        return value
+    raise unknown_name(option, str(value), choices)
 
 
 def selections_hash(entries: Mapping[str, FileEntry]) -> str:

@@ -189,7 +189,7 @@ class BlipScorer(MatchingScorer):
     name: ClassVar[str] = "blip"
     model_type: ClassVar[str] = "blip"
     default_checkpoint: ClassVar[str] = "blip-itm-large-coco"
-    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+    checkpoints: ClassVar[dict[str, dict[str, object]]] = {
         "blip-itm-large-coco": {
             "repository": "Salesforce/blip-itm-large-coco",
             "revision": "c0273606af96037e7a3b2fb0ff4ae9620b517be6",
@@ -230,7 +230,7 @@ class BlipScorer(MatchingScorer):
         self._set_up(load_tokenizer(located.folder), image_processor)
 
     @classmethod
-    def settings(cls, options: BlipOptions) -> dict[str, Any]:
+    def settings(cls, options: BlipOptions) -> dict[str, object]:
         """Return the preparation's parts of `revision`: the preset, and the fields that differ from it."""
         rules = options.rules
         if rules == TRANSFORMERS:

@@ -122,7 +122,7 @@ def _check_space(checkpoint: Checkpoint, cache: Path) -> None:
 
 def _is_installed(encoder: str) -> bool:
     """True if the modules of the extra that `encoder` needs are installed; False without an extra."""
-    modules = _MODULES_BY_EXTRA.get(ENCODERS.fact(encoder, "extra"), ())
+    modules = _MODULES_BY_EXTRA.get(ENCODERS.fact(encoder, "extra", ""), ())
     return bool(modules) and all(find_spec(module) is not None for module in modules)
 
 

@@ -92,7 +92,7 @@ def scan_encoder_text(sampler: SupportsScanning) -> str:
             f"sampler {sampler.name!r} scans with a second, cheap encoder: name it with scan_encoder=NAME, "
             f"one of {', '.join(ENCODERS.names())}"
         )
-    if not ENCODERS.fact(named_options(text, {})[0], "model_type"):
+    if not ENCODERS.fact(named_options(text, {})[0], "model_type", ""):
         read_encoder(text, {})
     return text
 

@@ -415,7 +415,7 @@ class TorchScorer(Encoder):
         """Load what reads a query, such as the tokenizer; by default nothing."""
 
     @classmethod
-    def settings(cls, options: Any) -> dict[str, Any]:
+    def settings(cls, options: Any) -> dict[str, object]:
         """Return further options that can change a number, as parts of `revision`."""
         return {}
 

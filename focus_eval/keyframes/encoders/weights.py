@@ -107,7 +107,7 @@ class Checkpoint:
 def known_checkpoints() -> dict[str, Checkpoint]:
     """Return the published checkpoints by short name, read from the encoders' classes without importing them."""
     checkpoints = (
-        Checkpoint(name=name, encoder=encoder, model_type=ENCODERS.fact(encoder, "model_type"), **facts)
+        Checkpoint(name=name, encoder=encoder, model_type=_model_type(encoder), **facts)
         for encoder, plugin in ENCODERS.plugins.items()
         for name, facts in plugin.facts.get("checkpoints", {}).items()
     )
@@ -120,12 +120,17 @@ def encoder_checkpoint(encoder: str, options: Mapping[str, object]) -> Located |
     Raises:
         EncoderError: as `locate`.
     """
-    model_type = ENCODERS.fact(encoder, "model_type")
+    model_type = _model_type(encoder)
     if not model_type:
         return None
     checkpoint, revision = options.get("checkpoint"), options.get("revision")
     name = str(checkpoint or ENCODERS.fact(encoder, "default_checkpoint", encoder))
     return locate(name, revision=str(revision) if revision else None, model_type=model_type)
+
+
+def _model_type(encoder: str) -> str | tuple[str, ...]:
+    """`Encoder.model_type` of a registered encoder; "" if it loads no checkpoint."""
+    return ENCODERS.fact(encoder, "model_type", "")
 
 
 def local_gmacs(encoder: str, options: Mapping[str, object]) -> dict[str, float]:
@@ -139,7 +144,8 @@ def local_gmacs(encoder: str, options: Mapping[str, object]) -> dict[str, float]
         with ENCODERS.name_missing_extra(name):
             return dict(ENCODERS.load(name).gmacs_of(**values))
     except MissingWeights:
-        checkpoint = known_checkpoint(str(options.get("checkpoint") or ENCODERS.fact(encoder, "default_checkpoint")))
+        default = ENCODERS.fact(encoder, "default_checkpoint", "")
+        checkpoint = known_checkpoint(str(options.get("checkpoint") or default))
         return dict(checkpoint.gmacs) if checkpoint and checkpoint.encoder == encoder else {}
     except FocusEvalError:  # preflight reports missing weights
         return {}

@@ -187,7 +187,7 @@ def make_llm(name: str, **options: object) -> Model:
         return cast(Model, make(f"llm {name!r}", kind, values))
 
 
-def _named(text: str, options: dict[str, object]) -> tuple[str, dict[str, Any]]:
+def _named(text: str, options: dict[str, object]) -> tuple[str, dict[str, object]]:
     """Name and all options of NAME:OPTIONS, with commas or semicolons between options."""
     # A comma would end the model's name inside a sampler's options, so `;` separates here.
     return named_options(text.replace(";", ","), options)

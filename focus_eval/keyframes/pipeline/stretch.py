@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +69,7 @@ class VideoPart:
     frames: IntArray
     fps: float
     clock: FloatArray
-    facts: Mapping[str, Any]
+    facts: Mapping[str, object]
 
     @property
     def n_frames(self) -> int:
@@ -228,7 +227,7 @@ def evened_part(video: VideoInfo, clock: FloatArray, *, name: str, stretch: Stre
     times = start + np.arange(max(1, round((end - start) * fps))) / fps
     frames = np.maximum(np.searchsorted(clock, times + 1e-9, side="right") - 1, 0)
     first, stop = int(frames[0]), int(np.searchsorted(clock, end - 1e-9))
-    facts: dict[str, Any] = {"timeline": "seconds"}
+    facts: dict[str, object] = {"timeline": "seconds"}
     if stretch != Stretch():
         facts["stretch_frames"] = [first, stop]
     return VideoPart(video=video, first=first, stop=stop, frames=frames, fps=fps, clock=clock, facts=facts)

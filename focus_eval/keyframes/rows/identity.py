@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import content_key
@@ -133,7 +133,7 @@ def answer_identity(
     answer_parsing: str,
     packages: Sequence[str] = (),
     **fields: object,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return everything that can change a model's answer, as JSON values.
 
     Args:

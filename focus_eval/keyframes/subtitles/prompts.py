@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import isclose
-from typing import Any, Literal
+from typing import Literal
 
 from focus_eval.core.types import TimedText
 from focus_eval.keyframes.subtitles.files import in_order_of_time
@@ -144,7 +144,7 @@ def are_evenly_spaced(frames: Sequence[float]) -> bool:
     return not gaps or max(gaps) - min(gaps) <= 1.0
 
 
-def task_arguments(kwargs: Mapping[str, object] | None, model: str = "") -> dict[str, Any]:
+def task_arguments(kwargs: Mapping[str, object] | None, model: str = "") -> dict[str, object]:
     """Return the arguments of a task for a model, from its `lmms_eval_specific_kwargs`: `model`'s, else "default"'s."""
     kwargs = kwargs or {}
     arguments = kwargs.get(model) or kwargs.get("default") or kwargs

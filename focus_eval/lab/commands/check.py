@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -100,7 +100,7 @@ ScanRelevanceOption = Annotated[
 ]
 
 
-def replayed(relevance: Path | None, scan_relevance: Path | None) -> dict[str, Any]:
+def replayed(relevance: Path | None, scan_relevance: Path | None) -> dict[str, object]:
     """Return the settings of a simulation for the options --relevance and --scan-relevance, without those not given."""
     if scan_relevance is not None and relevance is None:
         raise typer.BadParameter("goes with --relevance", param_hint="--scan-relevance")

@@ -149,7 +149,7 @@ def _configured(sampler: str, rivals: list[str], world: list[str], **settings: A
 
     for entry in world:
         world_of(entry)
-    worlds: list[str | dict[str, Any]] = [*world] or ["realistic", "realistic:blind=0.65"]
+    worlds: list[str | dict[str, object]] = [*world] or ["realistic", "realistic:blind=0.65"]
     return SimulationConfig(name=f"compare {sampler}", worlds=worlds, samplers=[sampler, *rivals], k=_K, **settings)
 
 

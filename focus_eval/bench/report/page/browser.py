@@ -191,7 +191,7 @@ def pack_browser(
     pictures.make_ahead(_pictured_rows(rows, is_shown_by_series) for _, rows, _ in rows_by_question(run, ids_of))
     lines: list[list[Any]] = []
     chunks: list[str] = []
-    details: list[dict[str, Any]] = []
+    details: list[dict[str, object]] = []
     for number, (_, rows, answers) in enumerate(rows_by_question(run, ids_of)):
         pictures.add(number, _pictured_rows(rows, is_shown_by_series))
         lines.append(_line(rows, answers))

@@ -342,8 +342,9 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, Style], ends: tup
         if point.is_published:
             (mark,) = axes.plot(x, y, **style.hollow, ms=5, ls="", label="published", clip_on=False)
         else:
-            drawn = {**style.filled, "ms": 4, "ls": "", "capsize": 2, "elinewidth": 0.7, "clip_on": False}
-            mark = axes.errorbar(x, y, reach, label=point.label, **drawn).lines[0]
+            mark = axes.errorbar(
+                x, y, reach, label=point.label, **style.filled, ms=4, ls="", capsize=2, elinewidth=0.7, clip_on=False
+            ).lines[0]
         mark.set_gid(figures.MARK + point.title)
 
 
