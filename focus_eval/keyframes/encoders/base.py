@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,18 @@ from focus_eval.core.types import FloatArray, IntArray, Pixels
 if TYPE_CHECKING:
     from focus_eval.keyframes.samplers.ledger import RelevanceSource
 
-_NO_COUNTS: Mapping[str, Any] = MappingProxyType({})
+_NO_COUNTS: Mapping[str, int] = MappingProxyType({})
+
+
+class PublishedWeights(TypedDict, total=False):
+    """What an encoder's class states of published weights; `weights.Checkpoint` says what each field means."""
+
+    repository: str
+    revision: str
+    gigabytes: float | None
+    gmacs: Mapping[str, float]
+    licence: str
+    note: str
 
 
 class Encoder:
@@ -68,7 +79,7 @@ class Encoder:
     needs_gpu: ClassVar[bool] = True
     model_type: ClassVar[str | tuple[str, ...]] = ""
     default_checkpoint: ClassVar[str] = ""
-    checkpoints: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    checkpoints: ClassVar[Mapping[str, PublishedWeights]] = {}
     reads_frames: ClassVar[bool] = True
     stores_embeddings: ClassVar[bool] = False
     embeds_independently: ClassVar[bool] = False

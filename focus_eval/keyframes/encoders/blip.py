@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from types import MethodType
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,10 +23,14 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from focus_eval.core.errors import EncoderError, InvalidInput
 from focus_eval.core.types import FloatArray, Pixels, checked_query
+from focus_eval.keyframes.encoders.base import PublishedWeights
 from focus_eval.keyframes.encoders.cost import blip_gmacs
 from focus_eval.keyframes.encoders.preprocess import ImageRules
 from focus_eval.keyframes.encoders.torch_scorer import EncoderOptions, MatchingScorer
 from focus_eval.keyframes.encoders.weights import Located, load_weights
+
+if TYPE_CHECKING:
+    from transformers import BertTokenizer, BlipForImageTextRetrieval, BlipImageProcessor
 
 # Each field is one difference between LAVIS and transformers; tests/keyframes/encoders/test_blip_parity.py removes one
 # at a time.
@@ -189,7 +193,7 @@ class BlipScorer(MatchingScorer):
     name: ClassVar[str] = "blip"
     model_type: ClassVar[str] = "blip"
     default_checkpoint: ClassVar[str] = "blip-itm-large-coco"
-    checkpoints: ClassVar[dict[str, dict[str, object]]] = {
+    checkpoints: ClassVar[Mapping[str, PublishedWeights]] = {
         "blip-itm-large-coco": {
             "repository": "Salesforce/blip-itm-large-coco",
             "revision": "c0273606af96037e7a3b2fb0ff4ae9620b517be6",
@@ -210,7 +214,7 @@ class BlipScorer(MatchingScorer):
 
     options: BlipOptions
 
-    def load_model(self, located: Located) -> Any:
+    def load_model(self, located: Located) -> torch.nn.Module:
         """Return the checkpoint's model, configured by the rules that the options name."""
         self.rules = self.options.rules
         return load_model(located.folder, self.rules, label=located.identity)
@@ -244,7 +248,7 @@ class BlipScorer(MatchingScorer):
         # Without truncation the LAVIS limit is a good bound: few questions exceed it.
         return blip_gmacs(_config(folder, options.rules), options.rules.max_tokens or LAVIS_TOKENS)
 
-    def _set_up(self, tokenizer: Any, image_processor: Any) -> None:
+    def _set_up(self, tokenizer: BertTokenizer, image_processor: BlipImageProcessor | None) -> None:
         """Make the loaded model ready: fused attention, compiled image tower if asked, text batches and caches."""
         use_fused_attention(self._model)
         self._tokenizer = tokenizer
@@ -375,7 +379,7 @@ class BlipScorer(MatchingScorer):
         return values
 
 
-def load_model(folder: Path, rules: BlipRules, *, label: str) -> Any:
+def load_model(folder: Path, rules: BlipRules, *, label: str) -> BlipForImageTextRetrieval:
     """Return the `BlipForImageTextRetrieval` in `folder`, configured by `rules`, in fp32.
 
     Raises:
@@ -398,8 +402,9 @@ def _config(folder: Path, rules: BlipRules) -> Any:
     return config
 
 
-def load_tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path) -> BertTokenizer:
     """Return BERT's tokenizer from the checkpoint in `folder`, without the network."""
     from transformers import BertTokenizer
 
-    return BertTokenizer.from_pretrained(folder, local_files_only=True)
+    tokenizer: BertTokenizer = BertTokenizer.from_pretrained(folder, local_files_only=True)
+    return tokenizer

@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.rows.records import forward_gmacs
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 _CLASS_TOKEN = ("clip", "blip")
 # Towers with an attention-pooling head: one learned query over all patches.
@@ -47,7 +50,7 @@ def scan_share(gmacs: Mapping[str, float]) -> float | None:
     return gmacs["scan_image"] / unit if unit and "scan_image" in gmacs else None
 
 
-def dual_encoder_gmacs(config: Any) -> dict[str, float]:
+def dual_encoder_gmacs(config: PretrainedConfig) -> dict[str, float]:
     """Return {"image": 10^9 multiply-adds} of an image tower from its `config`; {} for an unknown `model_type`.
 
     Known are CLIP, SigLIP and AIMv2.
@@ -59,7 +62,7 @@ def dual_encoder_gmacs(config: Any) -> dict[str, float]:
     return _in_gmacs(image=_image_tower(config.model_type, config.vision_config) + projection)
 
 
-def blip_gmacs(config: Any, n_tokens: int) -> dict[str, float]:
+def blip_gmacs(config: PretrainedConfig, n_tokens: int) -> dict[str, float]:
     """Return the cost of BLIP: "image" tower, "keys" and values of the image, and "fusion" with a text.
 
     Args:

@@ -6,11 +6,11 @@ Relevance is `(1 + cosine) / 2` of the two embeddings: monotone, in [0, 1], the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -18,10 +18,20 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import EncoderError
 from focus_eval.core.types import FloatArray, Pixels, checked_query
+from focus_eval.keyframes.encoders.base import PublishedWeights
 from focus_eval.keyframes.encoders.cost import dual_encoder_gmacs
 from focus_eval.keyframes.encoders.preprocess import ImageRules, read_image_rules, read_preprocessor
 from focus_eval.keyframes.encoders.torch_scorer import TorchScorer
 from focus_eval.keyframes.encoders.weights import Located, load_weights
+
+if TYPE_CHECKING:
+    from tokenizers.normalizers import Lowercase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+
+# An image tower's output: the embedding itself, or, since transformers 5, an object that holds it.
+ImageOutput: TypeAlias = "torch.Tensor | BaseModelOutputWithPooling"
 
 
 class DualEncoderScorer(TorchScorer):
@@ -42,14 +52,16 @@ class DualEncoderScorer(TorchScorer):
 
     def load_text(self, located: Located) -> None:
         """Load the tokenizer and the cache of query embeddings; raise EncoderError if the text tower is too short."""
-        self._positions = self.count_positions(self._model)
+        self._positions = self.count_positions()
         if self._positions < self.least_positions:
             raise EncoderError(
                 f"{located.identity}: {self._positions} text positions, {self.name!r} needs {self.least_positions}"
             )
         self._tokenizer = self.load_tokenizer(located)
         image_features = self._model.get_image_features
-        self._image_features: Any = torch.compile(image_features) if self.options.compile else image_features
+        self._image_features: Callable[..., ImageOutput] | None = (
+            torch.compile(image_features) if self.options.compile else image_features
+        )
         self._text_runner = self._runner(self.options.batch_size)
         self._query_features = lru_cache(maxsize=4096)(self._embed_query)
 
@@ -58,9 +70,9 @@ class DualEncoderScorer(TorchScorer):
         """Return 10^9 multiply-adds of an image, by part; the text tower is not counted."""
         return dual_encoder_gmacs(_config(folder))
 
-    def count_positions(self, model: Any) -> int:
-        """Return the number of tokens that the text tower of `model` reads."""
-        return int(model.config.text_config.max_position_embeddings)
+    def count_positions(self) -> int:
+        """Return the number of tokens that the text tower reads."""
+        return int(self._model.config.text_config.max_position_embeddings)
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], NDArray[np.float32]]:
         """Queue frames; the returned function gives embeddings, float32 `(n, d)` in host memory, not normalised."""
@@ -69,15 +81,16 @@ class DualEncoderScorer(TorchScorer):
         )
         return lambda: finish().numpy()
 
-    def image_features(self, pixels: torch.Tensor) -> Any:
+    def image_features(self, pixels: torch.Tensor) -> ImageOutput:
         """Return the image tower's output for pixel values `(n, 3, height, width)`."""
+        assert self._image_features is not None, "closed"
         return self._image_features(pixel_values=pixels)
 
-    def load_model(self, located: Located) -> Any:
+    def load_model(self, located: Located) -> torch.nn.Module:
         """Return both towers of the checkpoint, of the class that its configuration names."""
         return _load_model(located.folder, located.identity)
 
-    def load_tokenizer(self, located: Located) -> Any:
+    def load_tokenizer(self, located: Located) -> PreTrainedTokenizerBase:
         """Return the checkpoint's tokenizer."""
         return load_tokenizer(located.folder)
 
@@ -149,7 +162,7 @@ class ClipScorer(DualEncoderScorer):
     name: ClassVar[str] = "clip"
     model_type: ClassVar[str] = "clip"
     default_checkpoint: ClassVar[str] = "clip-vit-base-patch32"
-    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+    checkpoints: ClassVar[Mapping[str, PublishedWeights]] = {
         "clip-vit-base-patch32": {
             "repository": "openai/clip-vit-base-patch32",
             "revision": "c237dc49a33fc61debc9276459120b7eac67e7ef",
@@ -173,7 +186,7 @@ class LongClipScorer(DualEncoderScorer):
     name: ClassVar[str] = "longclip"
     model_type: ClassVar[str] = "clip"
     default_checkpoint: ClassVar[str] = "longclip-gmp-vit-l-14"
-    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+    checkpoints: ClassVar[Mapping[str, PublishedWeights]] = {
         "longclip-gmp-vit-l-14": {
             "repository": "zer0int/LongCLIP-GmP-ViT-L-14",
             "revision": "6f0d363cbe2a68e3d3018c7161aecf40a918597a",
@@ -196,7 +209,7 @@ class Aimv2Scorer(DualEncoderScorer):
     name: ClassVar[str] = "aimv2"
     model_type: ClassVar[str] = "aimv2"
     default_checkpoint: ClassVar[str] = "aimv2-large-patch14-224-lit"
-    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+    checkpoints: ClassVar[Mapping[str, PublishedWeights]] = {
         "aimv2-large-patch14-224-lit": {
             "repository": "apple/aimv2-large-patch14-224-lit",
             "revision": "main",
@@ -205,10 +218,11 @@ class Aimv2Scorer(DualEncoderScorer):
         },
     }
 
-    def load_model(self, located: Located) -> Any:
+    def load_model(self, located: Located) -> torch.nn.Module:
         """Return both towers, with the text tower's attention set to the kernel that respects the causal mask."""
         model = super().load_model(located)
-        model.text_model.set_attn_implementation("eager")
+        text_model: Any = model.text_model
+        text_model.set_attn_implementation("eager")
         return model
 
 
@@ -222,7 +236,7 @@ class SiglipScorer(DualEncoderScorer):
     name: ClassVar[str] = "siglip"
     model_type: ClassVar[str] = "siglip"
     default_checkpoint: ClassVar[str] = "siglip-so400m-patch14-384"
-    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+    checkpoints: ClassVar[Mapping[str, PublishedWeights]] = {
         "siglip-so400m-patch14-384": {
             "repository": "google/siglip-so400m-patch14-384",
             "revision": "9fdffc58afc957d1a03a25b10dba0329ab15c2a3",
@@ -232,7 +246,7 @@ class SiglipScorer(DualEncoderScorer):
     }
     text_padding: ClassVar[str] = "max_length"
 
-    def load_tokenizer(self, located: Located) -> Any:
+    def load_tokenizer(self, located: Located) -> PreTrainedTokenizerBase:
         """Return the tokenizer; raise EncoderError if it is not SigLIP's, as for a SigLIP 2."""
         tokenizer = super().load_tokenizer(located)
         if type(tokenizer).__name__ != "SiglipTokenizer":
@@ -243,34 +257,37 @@ class SiglipScorer(DualEncoderScorer):
         return tokenizer
 
 
-def _load_model(folder: Path, label: str) -> Any:
+def _load_model(folder: Path, label: str) -> PreTrainedModel:
     """The transformers model that the configuration in `folder` names; `label` is for errors."""
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
     config = _config(folder)
-    model_class = getattr(transformers, str(MODEL_MAPPING_NAMES[config.model_type]))
+    model_class: type[PreTrainedModel] = getattr(transformers, str(MODEL_MAPPING_NAMES[config.model_type]))
     return load_weights(model_class, folder, config=config, label=label)
 
 
-def _config(folder: Path) -> Any:
+def _config(folder: Path) -> PretrainedConfig:
     """The configuration in `folder`, without the network or code of the checkpoint."""
     from transformers import AutoConfig
 
-    return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    config: PretrainedConfig = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return config
 
 
-def load_tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer in `folder`, of the class that transformers finds for it."""
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
-def pooled_output(output: Any) -> torch.Tensor:
+def pooled_output(output: ImageOutput) -> torch.Tensor:
     """Return the embedding in a model's output: the tensor itself before transformers 5, an output object since."""
-    pooled: torch.Tensor = getattr(output, "pooler_output", output)
-    return pooled
+    if isinstance(output, torch.Tensor):
+        return output
+    assert output.pooler_output is not None  # None only where a model is asked for no pooling
+    return output.pooler_output
 
 
 # SigLIP 2 (Tschannen et al. 2025) was trained on lower-cased text: the authors' demo reads `lower | tok(length=64,
@@ -314,7 +331,7 @@ class Siglip2Scorer(DualEncoderScorer):
     name: ClassVar[str] = "siglip2"
     model_type: ClassVar[tuple[str, ...]] = ("siglip", "siglip2")
     default_checkpoint: ClassVar[str] = "siglip2-so400m-patch14-384"
-    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+    checkpoints: ClassVar[Mapping[str, PublishedWeights]] = {
         "siglip2-so400m-patch14-384": {
             "repository": "google/siglip2-so400m-patch14-384",
             "revision": "e8e487298228002f3d8a82e0cd5c8ea9c567f57f",
@@ -348,11 +365,12 @@ class Siglip2Scorer(DualEncoderScorer):
             max_patches=max_patches,
         )
 
-    def image_features(self, pixels: torch.Tensor) -> Any:
+    def image_features(self, pixels: torch.Tensor) -> ImageOutput:
         """Return the image tower's output; for a NaFlex checkpoint, pixels are first cut into patches."""
         if not isinstance(self.image_rules, NaflexRules):
             return super().image_features(pixels)
         patches, shape = as_patches(pixels, self.image_rules.patch)
+        assert self._image_features is not None, "closed"
         # Frames of a video have one size, so that no patch is padding.
         return self._image_features(
             pixel_values=patches,
@@ -360,7 +378,7 @@ class Siglip2Scorer(DualEncoderScorer):
             spatial_shapes=torch.tensor([shape] * len(patches), device=patches.device),
         )
 
-    def load_tokenizer(self, located: Located) -> Any:
+    def load_tokenizer(self, located: Located) -> PreTrainedTokenizerBase:
         """Return the tokenizer, padding on the right; raise EncoderError if it does not add an end token alone."""
         tokenizer = super().load_tokenizer(located)
         if type(tokenizer).__name__ == "SiglipTokenizer":
@@ -386,7 +404,7 @@ def as_patches(pixels: torch.Tensor, patch: int) -> tuple[torch.Tensor, tuple[in
 
 
 @cache
-def _lowercase() -> Any:
+def _lowercase() -> Lowercase:
     """The normaliser that transformers' own SigLIP 2 tokenizer uses; str.lower differs at a final sigma."""
     from tokenizers.normalizers import Lowercase
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from focus_eval.core.errors import EncoderError, MissingDependency
 from focus_eval.core.extras import install_command
+from focus_eval.keyframes.encoders.base import PublishedWeights
 from focus_eval.keyframes.encoders.dual_encoder import DualEncoderScorer
 from focus_eval.keyframes.encoders.preprocess import ImageRules
 from focus_eval.keyframes.encoders.resampling import BICUBIC, BILINEAR
@@ -64,7 +65,7 @@ class OpenClipScorer(DualEncoderScorer):
     model_type: ClassVar[str] = "open_clip"
     default_checkpoint: ClassVar[str] = "PE-Core-L-14-336"
     # Names, repositories and sizes are those of open_clip's registry; a test compares them.
-    checkpoints: ClassVar[dict[str, dict[str, Any]]] = {
+    checkpoints: ClassVar[Mapping[str, PublishedWeights]] = {
         "PE-Core-T-16-384": {
             "repository": "timm/PE-Core-T-16-384",
             "revision": "7fe539ed578ac49a1c2b4f946e4b0747704c825a",
@@ -120,7 +121,7 @@ class OpenClipScorer(DualEncoderScorer):
         """Return the 10^9 multiply-adds of one image."""
         return {"image": image_gmacs(json.dumps(_read(folder)["model_cfg"]))}
 
-    def load_model(self, located: Located) -> Any:
+    def load_model(self, located: Located) -> torch.nn.Module:
         """Return the checkpoint's model; raise EncoderError if open_clip would fetch a tower or cannot load it."""
         text = _read(located.folder)["model_cfg"].get("text_cfg", {})
         if "hf_model_name" in text:
@@ -138,9 +139,9 @@ class OpenClipScorer(DualEncoderScorer):
         _refuse_resized(model, located)
         return _Towers(model)
 
-    def count_positions(self, model: Any) -> int:
+    def count_positions(self) -> int:
         """Return the number of tokens that the text tower reads."""
-        return int(model.model.context_length)
+        return int(self._model.model.context_length)
 
     def load_tokenizer(self, located: Located) -> Any:
         """Return open_clip's tokenizer of the checkpoint; raise EncoderError if its files cannot be read."""
@@ -184,7 +185,7 @@ class OpenClipScorer(DualEncoderScorer):
         return {"input_ids": self._tokenizer(list(texts))}
 
 
-def _refuse_resized(model: Any, located: Located) -> None:
+def _refuse_resized(model: torch.nn.Module, located: Located) -> None:
     """Raise EncoderError if a stored tensor has another number of values than in `model`: open_clip resized it."""
     model_state = model.state_dict()
     with safe_open(located.weight_files[0], "numpy") as stored:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -226,7 +226,7 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(16, n_cores()), thread_name_prefix="resize")
 
 
-def triple(values: Sequence[Any]) -> Triple:
+def triple(values: Iterable[float]) -> Triple:
     """Return the values of three channels as a tuple of floats; another number of values raises ValueError."""
     red, green, blue = (float(value) for value in values)
     return red, green, blue

@@ -123,7 +123,7 @@ def encoder_revision(name: str, options: Mapping[str, object]) -> str:
 
 
 @lru_cache(maxsize=256)
-def _revision(kind: Any, name: str, options: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
+def _revision(kind: type[Encoder], name: str, options: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
     """The encoder's `revision`; cached by its options, as JSON, and the state of the files they name."""
     _, values = read_encoder(name, json.loads(options))
     with ENCODERS.name_missing_extra(name):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from focus_eval.core.errors import EncoderError, InvalidInput, RunError, is_device_failure
 from focus_eval.core.types import Pixels
@@ -55,8 +56,8 @@ class DeviceClock:
         self._device = device
         self._is_cuda = device.type == "cuda"
         self._seconds = 0.0
-        self._pending: deque[tuple[Any, Any]] = deque()
-        self._started: Any = 0.0
+        self._pending: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
+        self._started: torch.cuda.Event | float = 0.0
 
     def __enter__(self) -> None:
         """Begin to count: an event on a GPU's stream, else the time now."""
@@ -68,11 +69,11 @@ class DeviceClock:
 
     def __exit__(self, *_: object) -> None:
         """End the count; a GPU's time is added once its events have passed."""
-        if self._is_cuda:
-            started, self._started = self._started, None
-            self._pending.append((started, self._record()))
+        started, self._started = self._started, 0.0
+        if isinstance(started, float):
+            self._seconds += time.perf_counter() - started
         else:
-            self._seconds += time.perf_counter() - self._started
+            self._pending.append((started, self._record()))
 
     @property
     def seconds(self) -> float:
@@ -81,10 +82,9 @@ class DeviceClock:
             self._add_finished()
             return self._seconds
 
-    def _record(self) -> object:
+    def _record(self) -> torch.cuda.Event:
         """Record an event on the current stream of the GPU and return it."""
-        make_event: Any = torch.cuda.Event
-        event = make_event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
 
@@ -127,23 +127,22 @@ class BatchRunner:
 
     def run(
         self,
-        forward: Callable[[Any], torch.Tensor],
+        forward: Callable[[slice], torch.Tensor],
         n: int,
         *,
         dtype: torch.dtype,
-        load: Callable[[slice], Any] = _return_unchanged,
         rows_per_frame: int = 1,
     ) -> torch.Tensor:
-        """Return `forward(load(slice))` over the frames `[0, n)` in batches. Arguments and errors as of `queue`."""
-        return self.queue(forward, n, dtype=dtype, load=load, rows_per_frame=rows_per_frame)()
+        """Return `forward(slice)` over the frames `[0, n)` in batches. Arguments and errors as of `queue`."""
+        return self.queue(forward, n, dtype=dtype, load=_return_unchanged, rows_per_frame=rows_per_frame)()
 
     def queue(
         self,
-        forward: Callable[[Any], torch.Tensor],
+        forward: Callable[[T], torch.Tensor],
         n: int,
         *,
         dtype: torch.dtype,
-        load: Callable[[slice], Any] = _return_unchanged,
+        load: Callable[[slice], T],
         rows_per_frame: int = 1,
         to_host: bool = False,
     ) -> Callable[[], torch.Tensor]:
@@ -190,8 +189,8 @@ class BatchRunner:
 
     def _attempt(
         self,
-        forward: Callable[[object], torch.Tensor],
-        load: Callable[[slice], object],
+        forward: Callable[[T], torch.Tensor],
+        load: Callable[[slice], T],
         part: slice,
         precision: Precision,
     ) -> torch.Tensor | None:
@@ -222,7 +221,7 @@ class BatchRunner:
         self.recoveries["halved_batches"] += 1
 
     def _repeat_in_fp32(
-        self, forward: Callable[[object], torch.Tensor], load: Callable[[slice], object], part: slice, *, to_host: bool
+        self, forward: Callable[[T], torch.Tensor], load: Callable[[slice], T], part: slice, *, to_host: bool
     ) -> torch.Tensor:
         """Return the forward over `part` in fp32, after a half-precision result that was not finite.
 
@@ -393,17 +392,17 @@ class TorchScorer(Encoder):
         self._runners: list[BatchRunner] = []
         self._image_runner = self._runner(options.batch_size)
 
-    def _load_on_device(self, model: Any, image_rules: ImageRules) -> None:
+    def _load_on_device(self, model: torch.nn.Module, image_rules: ImageRules) -> None:
         """Move the model to the device in fp32, ready for inference, and keep the input's rules.
 
         On a GPU pictures of one size wait for a full batch.
         """
         self.image_rules = image_rules
-        self._model = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
+        self._model: Any = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
         if self._torch_device.type == "cuda" and image_rules.has_one_size:
             self.fills_batches = True
 
-    def load_model(self, located: Located) -> Any:
+    def load_model(self, located: Located) -> torch.nn.Module:
         """Return the checkpoint's model, all towers."""
         raise NotImplementedError
 
@@ -448,9 +447,10 @@ class TorchScorer(Encoder):
         """Most frames encoded at once now: the option, or less after a batch did not fit."""
         return self._image_runner.batch_size
 
-    def embed(self, frames: Pixels) -> Any:
+    def embed(self, frames: Pixels) -> torch.Tensor | NDArray[np.float32]:
         """Return the features of RGB uint8 frames `(n, height, width, 3)`."""
-        return self.queue_parts([frames])()
+        features: torch.Tensor | NDArray[np.float32] = self.queue_parts([frames])()
+        return features
 
     @property
     def device_seconds(self) -> float:

@@ -15,13 +15,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from focus_eval.core.errors import EncoderError, FocusEvalError, InvalidInput, MissingWeights, unknown_name
 from focus_eval.core.resources import cache_folder
 from focus_eval.keyframes.encoders.registry import ENCODERS, read_encoder
 from focus_eval.keyframes.rows.records import replace_file
 
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+M = TypeVar("M", bound="PreTrainedModel")
 WEIGHTS = "model.safetensors"
 
 
@@ -272,7 +276,7 @@ def check_readable(file: Path) -> None:
         ) from error
 
 
-def load_weights(model_class: Any, folder: Path, *, config: object, label: str) -> Any:
+def load_weights(model_class: type[M], folder: Path, *, config: PretrainedConfig, label: str) -> M:
     """Return a transformers model with every weight from the safetensors in `folder`, in fp32.
 
     Raises:
@@ -280,13 +284,13 @@ def load_weights(model_class: Any, folder: Path, *, config: object, label: str) 
     """
     import torch
     from safetensors import SafetensorError
-    from transformers.utils import logging as transformers_logging
+    from transformers.utils import logging
 
-    logging: Any = transformers_logging
     shows_progress = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
+    load: Any = model_class.from_pretrained
     try:
-        model, report = model_class.from_pretrained(
+        model, report = load(
             folder,
             config=config,
             dtype=torch.float32,
@@ -307,7 +311,8 @@ def load_weights(model_class: Any, folder: Path, *, config: object, label: str) 
             raise EncoderError(
                 f"{label} {text} {names[0]}{n_more}: weights of another model; choose another checkpoint"
             )
-    return model
+    checked_model: M = model
+    return checked_model
 
 
 def _check(folder: Path, label: str, model_type: str | tuple[str, ...]) -> None:

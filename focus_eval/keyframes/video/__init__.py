@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,7 +26,7 @@ _URL = re.compile(r"(?!file:/)[A-Za-z]{2,}:/")  # Path() collapses the two slash
 _PROTOCOL = ("frame_times", "stream", "read", "close", "__enter__", "__exit__")
 
 
-def _check(loaded: object, label: str) -> Any:
+def _check(loaded: object, label: str) -> type[VideoReader]:
     """The loaded class if it has the methods of a reader; raises PluginError otherwise."""
     missing = [method for method in _PROTOCOL if not hasattr(loaded, method)]
     if not isinstance(loaded, type) or missing:
@@ -33,7 +34,7 @@ def _check(loaded: object, label: str) -> Any:
     return loaded
 
 
-READERS: Registry[Any] = Registry(
+READERS: Registry[type[VideoReader]] = Registry(
     "video reader",
     group="focus_eval.video_readers",
     built_in=classes_in("focus_eval.keyframes.video", base="ScannedReader"),
@@ -76,12 +77,13 @@ def open_video(
 
             if issubclass(kind, ScannedReader):
                 scan_video(file, store=kept)
-        reader: VideoReader = kind(file, **options)
+        make_reader: Callable[..., VideoReader] = kind
+        reader = make_reader(file, **options)
         reader.on_exit = note.pop_all().close
     return reader
 
 
-def reader_options(backend: str, n_threads: int | None) -> tuple[Any, dict[str, Any]]:
+def reader_options(backend: str, n_threads: int | None) -> tuple[type[VideoReader], dict[str, Any]]:
     """Return the class of a reader and its checked options; arguments and errors are those of `open_video`."""
     name, options = named_options(backend, {} if n_threads is None else {"n_threads": n_threads})
     kind = READERS.load(name)

@@ -7,10 +7,10 @@ from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import av
 import numpy as np
+from av.container import OutputContainer
 
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.core.types import Pixels
@@ -71,10 +71,14 @@ class ClipWriter:
             # now and then.
             encoder_options["mbtree"] = "0"
         try:
-            self._container: Any = av.open(str(self.path), "w", options=dict(container_options or {}))
-            stream: Any = self._container.add_stream(codec, rate=rate, options={**encoder_options, **(options or {})})
+            self._container: OutputContainer | None = av.open(
+                str(self.path), "w", options=dict(container_options or {})
+            )
+            stream = self._container.add_stream(codec, rate=rate, options={**encoder_options, **(options or {})})
         except (av.FFmpegError, ValueError) as error:
             raise VideoError(f"{self.path}: cannot write {codec} into this container: {error}") from error
+        if not isinstance(stream, av.VideoStream):
+            raise VideoError(f"{self.path}: {codec} is no codec of pictures; name one, such as libx264")
         stream.width, stream.height, stream.pix_fmt = width, height, pixel_format
         stream.codec_context.gop_size = gop
         stream.codec_context.time_base = time_base or 1 / rate
@@ -104,6 +108,7 @@ class ClipWriter:
 
     def _mux(self, frame: av.VideoFrame) -> None:
         """Encode one frame and write its packets."""
+        assert self._container is not None, "closed"
         try:
             self._container.mux(self._stream.encode(frame))
         except av.FFmpegError as error:

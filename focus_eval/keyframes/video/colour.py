@@ -16,12 +16,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.types import FloatArray, Pixels
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+    from av.video.stream import VideoStream
+
 
 WHITE, PEAK = 203.0, 1000.0  # cd/m2: white in HDR, and the brightest light that is mapped
 VERSION = 1  # raised whenever "display" would give other pixels
@@ -53,7 +58,7 @@ class Appearance:
     pixel_aspect: float = 1.0
 
     @classmethod
-    def of_stream(cls, stream: Any) -> Appearance:
+    def of_stream(cls, stream: VideoStream) -> Appearance:
         """Return what a stream states of which a frame has been decoded."""
         context = stream.codec_context
         aspect = stream.sample_aspect_ratio or context.sample_aspect_ratio
@@ -91,7 +96,7 @@ class Appearance:
         return width, max(1, round(height / self.pixel_aspect))
 
 
-def rgb_pixels(frame: Any, stored_size: tuple[int, int], shown_as: Appearance | None = None) -> Pixels:
+def rgb_pixels(frame: VideoFrame, stored_size: tuple[int, int], shown_as: Appearance | None = None) -> Pixels:
     """Return a decoded frame as RGB uint8 `(height, width, 3)`, by its own colour matrix and range.
 
     Args:
@@ -103,7 +108,7 @@ def rgb_pixels(frame: Any, stored_size: tuple[int, int], shown_as: Appearance | 
     width, height = shown_as.size(*stored_size) if shown_as else stored_size
     is_full = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
     # PyAV reads the matrix of the source only where a target matrix is named; RGB itself has none.
-    pixels: Any = frame.to_ndarray(
+    pixels = frame.to_ndarray(
         format="rgb48le" if is_hdr else "rgb24",
         width=width,
         height=height,
@@ -112,7 +117,9 @@ def rgb_pixels(frame: Any, stored_size: tuple[int, int], shown_as: Appearance | 
     )
     if shown_as is None or not is_hdr:
         return np.asarray(pixels, dtype=np.uint8)
-    return sdr_pixels(pixels, shown_as.transfer, has_bt709_primaries=shown_as.has_bt709_primaries)
+    return sdr_pixels(
+        pixels.astype(np.uint16, copy=False), shown_as.transfer, has_bt709_primaries=shown_as.has_bt709_primaries
+    )
 
 
 def sdr_pixels(coded: NDArray[np.uint16], transfer: str, *, has_bt709_primaries: bool = False) -> Pixels:

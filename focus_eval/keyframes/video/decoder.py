@@ -11,12 +11,13 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
 
 import av
 import av.logging
 import numpy as np
 from av.stream import Disposition
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import PictureType
 from numpy.typing import NDArray
 
@@ -27,6 +28,12 @@ from focus_eval.keyframes.video.packets import (
     packets_of,
     reference_test,
 )
+
+if TYPE_CHECKING:
+    from av import Packet, VideoFrame
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
 
 # Demuxers of files that hold their pictures themselves. Left out are playlists and scripts (hls, dash, concat, imf,
 # sdp), which open what they name, numbered pictures (image2), which open their neighbours, and text as pictures (tty).
@@ -41,11 +48,19 @@ _PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<MPD", b"<?xml", b"v=0", b"[playlist]",
 
 # A file that changed so lately may still be written.
 _GROWING_SECONDS = 60
+
+
+class TagErrors(TypedDict, total=False):
+    """PyAV's argument for the bytes of tags that are not UTF-8."""
+
+    metadata_errors: str
+
+
 # PyAV 19 reads tags of any bytes; before it, those that are not UTF-8 are errors unless it is told otherwise.
-TAG_ERRORS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
+TAG_ERRORS: TagErrors = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
 
 
-def open_container(path: Path, options: dict[str, str]) -> Any:
+def open_container(path: Path, options: dict[str, str]) -> InputContainer:
     """Open `path` as an FFmpeg container, whether or not its tags are UTF-8.
 
     Args:
@@ -83,12 +98,13 @@ def unreadable(path: Path, cause: BaseException) -> VideoError:
 
 def _is_sound(path: Path) -> bool:
     formats = {"format_whitelist": _SOUND_FORMATS, "protocol_whitelist": "file"}
-    try:
-        with av.open(f"file:{path}", container_options=formats, **TAG_ERRORS) as container:
-            # FFmpeg takes any bytes for sound of some kind; a rate shows that it could read some.
-            return any(stream.codec_context is not None and stream.rate for stream in container.streams.audio)
-    except (av.FFmpegError, OSError):
-        return False
+    with (
+        contextlib.suppress(av.FFmpegError, OSError),
+        av.open(f"file:{path}", container_options=formats, **TAG_ERRORS) as container,
+    ):
+        # FFmpeg takes any bytes for sound of some kind; a rate shows that it could read some.
+        return any(stream.codec_context is not None and stream.rate for stream in container.streams.audio)
+    return False
 
 
 def _without_pictures(path: Path, kinds: Sequence[str]) -> VideoError:
@@ -224,7 +240,7 @@ class Step(NamedTuple):
     """
 
     position: int | None
-    frames: Sequence[Any]
+    frames: Sequence[VideoFrame]
     is_refused: bool
 
 
@@ -269,8 +285,8 @@ class Decoder:
         self._is_verified = is_verified
         self._state = state or file_state(path)
         self._options = container_options or {}
-        self.container: Any = None
-        self.stream: Any = None
+        self._container: InputContainer | None = None
+        self.stream: VideoStream
         self.n_decoded, self.cpu_seconds = 0, 0.0
         self._seeks = True
         self.has_seen_damage = False
@@ -282,7 +298,7 @@ class Decoder:
         if file_state(self.path) != self._state:
             raise VideoError(f"{self.path}: replaced or changed after it was opened; open it again when it is complete")
         try:
-            self.container = open_container(self.path, self._options)
+            self._container = open_container(self.path, self._options)
         except (av.FFmpegError, OSError) as error:
             raise unreadable(self.path, error) from error
         self.stream = _best_stream(self.path, self.container)
@@ -298,11 +314,23 @@ class Decoder:
 
     def close(self) -> None:
         """Release the file."""
-        if self.container is not None:
-            self.container.close()
-            self.container = None
+        if self._container is not None:
+            self._container.close()
+            self._container = None
 
-    def is_key(self, frame: Any) -> bool:
+    @property
+    def container(self) -> InputContainer:
+        """The open container."""
+        assert self._container is not None, "closed"
+        return self._container
+
+    @property
+    def tick_seconds(self) -> float:
+        """Seconds of one tick of the stream's times."""
+        assert self.stream.time_base is not None  # FFmpeg gives every stream one
+        return float(self.stream.time_base)
+
+    def is_key(self, frame: VideoFrame) -> bool:
         """Return True if a decoded frame refers to no other frame; always True for H.264, whose packets decide."""
         name = self.stream.codec_context.name
         # A recovery point of H.264 is no key frame: there the packet says whether decoding can start. FFV1 calls every
@@ -311,7 +339,7 @@ class Decoder:
             return True
         return name != "ffv1" and frame.pict_type not in (PictureType.P, PictureType.B)
 
-    def frames_from_start(self, *, is_strict: bool = True) -> Iterator[Any]:
+    def frames_from_start(self, *, is_strict: bool = True) -> Iterator[VideoFrame]:
         """Yield every frame of a full sequential decode.
 
         Args:
@@ -370,22 +398,24 @@ class Decoder:
         # A field may refer to the other of its frame; of a group without a sync frame FFmpeg needs all packets.
         if index.packets.is_second_field.any() or not index.packets.is_sync[first_packet]:
             is_reference = None
-        context, skipped = None, ""
+        context: VideoCodecContext | None = None
+        skipped = ""
         for position, packet in self._packets_from(index, first_packet):
             if position > last_packet and not (self.shows_damage_late and not index.packets.is_sync[position]):
                 break
             if context is not self.stream.codec_context:  # a new one, if the file had to be opened again for the packet
                 context, skipped = self.stream.codec_context, ""
             if is_reference is not None:
-                skipped_now = "DEFAULT" if position in wanted_packets else "NONREF"
+                skipped_now: Literal["DEFAULT", "NONREF"] = "DEFAULT" if position in wanted_packets else "NONREF"
                 if skipped != skipped_now:  # setting it takes as long as a test of the packet
-                    context.skip_frame = skipped = skipped_now
+                    context.skip_frame = skipped_now
+                    skipped = skipped_now
             yield Step(position, *self._decode(packet))
             if position > last_packet:
                 break
         yield Step(None, *self._decode(None))
 
-    def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Any]]:
+    def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Packet]]:
         """Yield (position in the file, packet) from position `first` on, wherever the demuxer's seek ends."""
         if self.has_seen_damage:
             # After an error FFmpeg's H.264 decoder may conceal parts of the next picture too, across seek and flush.
@@ -409,8 +439,8 @@ class Decoder:
         raise VideoError(f"{self.path}: packet {first} disappeared after the file was opened; was the file replaced?")
 
     def _checked(
-        self, index: FrameIndex, packets: Iterator[Any], *, landed: int, first: int
-    ) -> Iterator[tuple[int, Any]]:
+        self, index: FrameIndex, packets: Iterator[Packet], *, landed: int, first: int
+    ) -> Iterator[tuple[int, Packet]]:
         """Yield (position, packet) from `first` on; raise if a packet differs from the index.
 
         Args:
@@ -433,7 +463,7 @@ class Decoder:
         # A seek that fails leaves the decoder as it is: drained, it would refuse every packet.
         self.stream.codec_context.flush_buffers()
 
-    def packets(self) -> Iterator[Any]:
+    def packets(self) -> Iterator[Packet]:
         """Yield the packets of the stream from the demuxer's position on."""
         try:
             yield from packets_of(self.container, self.stream)
@@ -442,12 +472,12 @@ class Decoder:
                 f"{self.path}: the file cannot be read further ({error.strerror}); download it again"
             ) from error
 
-    def _decode(self, packet: object) -> tuple[Sequence[Any], bool]:
+    def _decode(self, packet: Packet | None) -> tuple[Sequence[VideoFrame], bool]:
         """The frames that one packet gives, and True if the decoder refuses it; None drains the decoder."""
         context = self.stream.codec_context
         with LoggedErrors() as logged:
             try:
-                frames: Sequence[Any] = context.decode(packet)
+                frames = context.decode(packet)
             except av.FFmpegError:
                 self.has_seen_damage = True
                 return (), True
@@ -458,7 +488,7 @@ class Decoder:
         return frames, has_complained
 
 
-def second_decoder(context: Any) -> Any:
+def second_decoder(context: VideoCodecContext) -> VideoCodecContext | None:
     """Return libvpx's decoder of VP8, or of VP9 of 8 bits; None for other codecs, or if this FFmpeg is without libvpx.
 
     Of VP9 it refuses pictures whose data end too early, which FFmpeg's own decoder fills without a sign. Of VP8 it
@@ -468,12 +498,13 @@ def second_decoder(context: Any) -> Any:
     has_more_bits = context.format is not None and context.format.components[0].bits > 8
     if name not in av.codecs_available or has_more_bits:
         return None
-    second: Any = av.CodecContext.create(name, "r")
+    second = av.CodecContext.create(name, "r")
+    assert isinstance(second, VideoCodecContext)
     second.thread_count, second.extradata = 1, context.extradata
     return second
 
 
-def is_refused(second: Any, packet: Any) -> bool:
+def is_refused(second: VideoCodecContext, packet: Packet) -> bool:
     """Return True if a second decoder raises an error at a packet."""
     with LoggedErrors():
         try:
@@ -483,10 +514,11 @@ def is_refused(second: Any, packet: Any) -> bool:
     return False
 
 
-def _best_stream(path: Path, container: Any) -> Any:
+def _best_stream(path: Path, container: InputContainer) -> VideoStream:
     """FFmpeg's best video stream; raises VideoError if there is none but a cover picture, or no codec."""
     streams = container.streams
     stream = streams.best("video")
+    assert stream is None or isinstance(stream, av.VideoStream)
     if stream is None or stream.disposition & Disposition.attached_pic:
         # FFmpeg opens a file that ends within its index, with as many streams as it could read of it.
         if lacks_index(path):

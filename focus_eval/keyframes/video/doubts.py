@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import av
 import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.keyframes.video.decoder import Decoder, second_decoder
+
+if TYPE_CHECKING:
+    from av import Packet, VideoFrame
+    from av.video.codeccontext import VideoCodecContext
+    from av.video.plane import VideoPlane
+
 
 # Encoders of these write long runs of zeros only where they fill a picture, and then fill many.
 _CODECS = ("h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4", "vp8", "vp9", "av1")
@@ -40,20 +45,20 @@ def doubts_about(path: Path) -> tuple[str, ...]:
     return tuple(doubts)
 
 
-def _is_alike(packet: Any, context: Any, second: Any) -> bool:
+def _is_alike(packet: Packet, context: VideoCodecContext, second: VideoCodecContext) -> bool:
     try:
-        frames: Sequence[Any] = context.decode(packet)
-        second_frames: Sequence[object] = second.decode(packet)
+        frames = context.decode(packet)
+        second_frames = second.decode(packet)
     except av.FFmpegError:
         return False
     return len(frames) == len(second_frames) and all(map(_are_equal, frames, second_frames))
 
 
-def _are_equal(frame: Any, second_frame: Any) -> bool:
+def _are_equal(frame: VideoFrame, second_frame: VideoFrame) -> bool:
     planes = zip(frame.planes[:3], second_frame.planes[:3], strict=True)  # a fourth would be transparency
     return all(np.array_equal(_plane_pixels(plane), _plane_pixels(second_plane)) for plane, second_plane in planes)
 
 
-def _plane_pixels(plane: Any) -> NDArray[np.uint8]:
-    rows = np.frombuffer(plane, dtype=np.uint8).reshape(plane.height, plane.line_size)
+def _plane_pixels(plane: VideoPlane) -> NDArray[np.uint8]:
+    rows: NDArray[np.uint8] = np.frombuffer(memoryview(plane), dtype=np.uint8).reshape(plane.height, plane.line_size)
     return rows[:, : plane.width]

@@ -306,7 +306,7 @@ def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[
     if start == len(data) or (start < len(data) and not data[start:].strip(b"\0")):
         return None
     promised = (decoder.container.duration or 0) / _MICROSECONDS
-    if start == len(data) + 4 and promised - float(packets.end_ticks * decoder.stream.time_base) < 0.1:
+    if start == len(data) + 4 and promised - float(packets.end_ticks * decoder.tick_seconds) < 0.1:
         return None
     return "its last part is incomplete: cut off, or bytes are missing"
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from av import Packet
+
 
 START = b"\x00\x00\x01"
 # Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
@@ -18,7 +22,7 @@ def nal_length_bytes(extradata: bytes | None) -> int:
     return (extradata[4] & 3) + 1 if extradata and len(extradata) > 4 and extradata[0] == 1 else 0
 
 
-def nal_units(packet: Any, length_bytes: int) -> list[tuple[int, bytes]]:
+def nal_units(packet: Packet, length_bytes: int) -> list[tuple[int, bytes]]:
     """Return the NAL units of an H.264 packet as (header byte, up to 300 bytes after it).
 
     With start codes, the units of the first 4 KiB only. As in FFmpeg, a unit with a length may hold more units behind

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import av
 import numpy as np
@@ -24,6 +24,11 @@ from focus_eval.keyframes.video.nal import (
     nal_units,
     starts_h264,
 )
+
+if TYPE_CHECKING:
+    from av import Packet
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class Packets:
         return bool((np.diff(self.ticks) < 0).any())
 
 
-def demux_packets(path: Path, container: object, stream: object) -> Packets:
+def demux_packets(path: Path, container: InputContainer, stream: VideoStream) -> Packets:
     """Read all packets of `stream` without decoding any; memory: 33 bytes a packet.
 
     Raises:
@@ -75,7 +80,7 @@ def demux_packets(path: Path, container: object, stream: object) -> Packets:
         raise VideoError(f"{path}: the file cannot be read to its end ({error.strerror}); download it again") from error
 
 
-def packets_of(container: Any, *streams: Any) -> Iterator[Any]:
+def packets_of(container: InputContainer, *streams: VideoStream) -> Iterator[Packet]:
     """Yield the packets of `streams` (of all if none is given) from the demuxer's position on; skip empty ones.
 
     If a programme table changes, FFmpeg adds streams while it reads, and PyAV fails on them after the last packet.
@@ -91,7 +96,7 @@ def packets_of(container: Any, *streams: Any) -> Iterator[Any]:
                 raise
 
 
-def _demux(container: Any, stream: Any) -> Packets:
+def _demux(container: InputContainer, stream: VideoStream) -> Packets:
     """The packets of `stream`, read to the end of the file."""
     ticks, decode_ticks, places = array("q"), array("q"), array("q")
     sizes, flags = array("q"), array("b")
@@ -247,7 +252,7 @@ _MPEG4_PICTURE, _MPEG4_B = 0xB6, 2
 _MPEG2_PICTURE, _MPEG2_B = 0x00, 3
 
 
-def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool] | None:
+def reference_test(codec: str, extradata: bytes | None) -> Callable[[Packet], bool] | None:
     """Return a test of a packet, True if other pictures may refer to it; None if packets of `codec` do not show it.
 
     The test agrees with FFmpeg's decoder set to drop unreferenced pictures. It returns True for an unreadable packet.
@@ -261,7 +266,7 @@ def reference_test(codec: str, extradata: bytes | None) -> Callable[[Any], bool]
     return None
 
 
-def _picture_kind(packet: Any, code: int) -> int | None:
+def _picture_kind(packet: Packet, code: int) -> int | None:
     """A picture's coding type, None if not found: MPEG-4 (`code` 0xB6) 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
     head = bytes(memoryview(packet)[:MAX_HEAD_BYTES])
     at = head.find(START + bytes([code]))
@@ -270,7 +275,7 @@ def _picture_kind(packet: Any, code: int) -> int | None:
     return head[at + 4] >> 6 if code == _MPEG4_PICTURE else head[at + 5] >> 3 & 7
 
 
-def is_invisible(codec: str, packet: Any) -> bool:
+def is_invisible(codec: str, packet: Packet) -> bool:
     """Return True for a VP8 packet that is never shown: `show_frame`, bit 4, is 0 (RFC 6386, 9.1)."""
     return codec in ("vp8", "libvpx") and not memoryview(packet)[0] >> 4 & 1
 
@@ -286,7 +291,7 @@ class StartTest:
         self._codec, self._length_bytes = codec, nal_length_bytes(extradata)
         self._pairs = FieldPairs(extradata) if codec == "h264" else None
 
-    def look_at(self, packet: Any) -> tuple[bool, bool]:
+    def look_at(self, packet: Packet) -> tuple[bool, bool]:
         """Return True if decoding can start at a packet (some containers mark all), and True for a second field."""
         if self._pairs is None:
             return packet.is_keyframe and _can_start(self._codec, packet), False
@@ -297,7 +302,7 @@ class StartTest:
         return packet.is_keyframe and not is_second and starts_h264(units), is_second
 
 
-def _can_start(codec: str, packet: Any) -> bool:
+def _can_start(codec: str, packet: Packet) -> bool:
     if codec == "mpeg4":
         return _picture_kind(packet, _MPEG4_PICTURE) in (None, 0)
     if codec in ("mpeg1video", "mpeg2video"):

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,6 +15,10 @@ from numpy.typing import ArrayLike
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import Pixels, VideoInfo
 from focus_eval.keyframes.video.reader import VideoReader
+
+if TYPE_CHECKING:
+    from PIL import Image
+
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 # The tag of EXIF that says how the camera was held, and the turn or flip for each of its values, by Pillow's numbers.
@@ -67,16 +71,18 @@ class PictureReader(VideoReader):
             raise VideoError(f"{self._files[frame]}: not a readable picture ({error}); remove or replace it") from error
 
 
-def _turned(image: Any) -> object:
+def _turned(image: Image.Image) -> Image.Image:
     """A Pillow image turned upright by its EXIF orientation; unchanged if it has none or is unreadable."""
+    from PIL import Image
+
     image.load()  # TIFF is turned by this, and then says nothing
     orientation = None
     with suppress(OSError, SyntaxError, TypeError, ValueError, struct.error):
         orientation = image.getexif().get(_ORIENTATION)
-    return image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+    return image.transpose(Image.Transpose(_TURNS[orientation])) if orientation in _TURNS else image
 
 
-def _rgb(image: Any) -> Pixels:
+def _rgb(image: Image.Image) -> Pixels:
     """A Pillow image as RGB uint8 `(height, width, 3)`; of 16-bit grey the upper 8 bits."""
     if image.mode.startswith("I;16"):
         # Pillow would cut its values at 255.

@@ -6,12 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from enum import Enum
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from queue import Queue, SimpleQueue
 from threading import Event
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import av
 import numpy as np
@@ -26,6 +27,10 @@ from focus_eval.keyframes.video.encryption import is_encrypted
 from focus_eval.keyframes.video.packets import FrameIndex, FrameRun
 from focus_eval.keyframes.video.reader import ScannedReader
 from focus_eval.keyframes.video.scan import Scan, writer_version
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+
 
 _NEVER = 1 << 62
 
@@ -46,7 +51,7 @@ class Taint:
     """
 
     def __init__(
-        self, index: FrameIndex, first_packet: int, *, is_key: Callable[[Any], bool] | None, is_late: bool
+        self, index: FrameIndex, first_packet: int, *, is_key: Callable[[VideoFrame], bool] | None, is_late: bool
     ) -> None:
         self._index = index
         self._first_packet, self._is_key, self._is_late = first_packet, is_key, is_late
@@ -65,7 +70,7 @@ class Taint:
         for frame in step.frames:
             self._note_frame(frame)
 
-    def _note_frame(self, frame: Any) -> None:
+    def _note_frame(self, frame: VideoFrame) -> None:
         """Count a frame as lost that is corrupt, or that is the first of the run and no clean start."""
         if frame.pts is None or frame.pts < self._first_ticks:
             return
@@ -91,6 +96,12 @@ class Taint:
 T = TypeVar("T")
 
 
+class _Mark(Enum):
+    """Stands in a queue behind the last result of a task."""
+
+    END = 0
+
+
 def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int, n_held: int = 4) -> Iterator[T]:
     """Yield the results of each task in order, while the tasks that follow already run in threads.
 
@@ -104,28 +115,28 @@ def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int
         n_held: results a task may have ready before it waits; at most `n_workers * (n_held + 2)` are held at all.
     """
     stop, waiting_tasks = Event(), iter(tasks)
-    lanes: deque[tuple[Queue[Any], Future[None]]] = deque()
+    lanes: deque[tuple[Queue[T | _Mark], Future[None]]] = deque()
 
-    def work(task: Callable[[], Iterable[T]], queue: Queue[object]) -> None:
-        """Put the task's results into the queue, then `_END`; runs in the thread."""
+    def work(task: Callable[[], Iterable[T]], queue: Queue[T | _Mark]) -> None:
+        """Put the task's results into the queue, then `_Mark.END`; runs in the thread."""
         try:
             for result in () if stop.is_set() else task():
                 queue.put(result)
                 if stop.is_set():
                     break
         finally:
-            queue.put(_END)
+            queue.put(_Mark.END)
 
     with ThreadPoolExecutor(max_workers=n_workers, thread_name_prefix="decode") as pool:
         try:
             while True:
                 for task in islice(waiting_tasks, n_workers + 1 - len(lanes)):
-                    queue: Queue[Any] = Queue(maxsize=n_held)
+                    queue: Queue[T | _Mark] = Queue(maxsize=n_held)
                     lanes.append((queue, pool.submit(work, task, queue)))
                 if not lanes:
                     return
                 queue, future = lanes[0]
-                while (result := queue.get()) is not _END:
+                while (result := queue.get()) is not _Mark.END:
                     yield result
                 lanes.popleft()
                 future.result()
@@ -133,12 +144,8 @@ def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int
             stop.set()
             for queue, future in lanes:
                 # A thread that waits for room in its queue would never end.
-                while not future.cancel() and queue.get() is not _END:
+                while not future.cancel() and queue.get() is not _Mark.END:
                     pass
-
-
-# Marks the end of a task's results.
-_END = object()
 
 
 class _Stream(Iterator[tuple[int, Pixels]]):
@@ -371,7 +378,9 @@ class PyAVReader(ScannedReader):
             f"{(ticks[number] - ticks[0]) * self._scan.time_base:.1f} s; download it again"
         )
 
-    def _attempt(self, decoder: Decoder, index: FrameIndex, run: FrameRun, *, sync: int, n_done: int) -> Iterator[Any]:
+    def _attempt(
+        self, decoder: Decoder, index: FrameIndex, run: FrameRun, *, sync: int, n_done: int
+    ) -> Iterator[VideoFrame]:
         """Yield the decoded frames of a run, from its frame `n_done` on, as far as they are sure to be right.
 
         If the first frame that comes out is not the sync point's own, or is not whole, decoding cannot start there (a
@@ -382,7 +391,7 @@ class PyAVReader(ScannedReader):
         asked_packets = set(packet_of[n_done:].tolist())
         is_key = decoder.is_key if sync > 0 else None
         taint = Taint(index, first_packet, is_key=is_key, is_late=decoder.shows_damage_late)
-        latest, held_frames = None, deque[Any]()
+        latest, held_frames = None, deque[VideoFrame]()
         steps = decoder.frames(
             index, first_packet=first_packet, last_packet=run.last_packet, wanted_packets=asked_packets
         )
@@ -422,7 +431,7 @@ class PyAVReader(ScannedReader):
                     return
         raise VideoError(f"{self.path}: frame {expected} asked, the decoder now gives fewer; was the file replaced?")
 
-    def _pixels(self, frame: object) -> Pixels:
+    def _pixels(self, frame: VideoFrame) -> Pixels:
         """A decoded frame as upright RGB pixels of the video's size."""
         pixels = rgb_pixels(frame, self._scan.stored_size, None if self.shows_stored else self.appearance)
         return self._scan.orientation.apply(pixels)

@@ -10,11 +10,11 @@ import threading
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import av
 import numpy as np
@@ -37,13 +37,17 @@ from focus_eval.keyframes.video.manifest import (
 )
 from focus_eval.keyframes.video.packets import FrameIndex, Packets, average_rate, demux_packets, leads_first_frame
 
+if TYPE_CHECKING:
+    from av import VideoFrame
+
+
 _FIXED_POINT_ONE = 1 << 16  # the display matrix holds 16.16 fixed-point numbers
 _TOLERANCE = 0.01
 
 
-def _unnamed_side_data(kinds: type[Any], value: object) -> object:
+def _unnamed_side_data(kinds: type[SideDataType], value: object) -> object:
     """A member of PyAV's enumeration of side data for a kind that it lacks."""
-    member = object.__new__(kinds)
+    member: Any = object.__new__(kinds)
     member._name_, member._value_ = f"UNNAMED_{value}", value
     return member
 
@@ -77,7 +81,7 @@ class Orientation:
         return None
 
     @classmethod
-    def of_frame(cls, path: Path, frame: Any) -> Orientation:
+    def of_frame(cls, path: Path, frame: VideoFrame) -> Orientation:
         """Return the orientation that a decoded frame of `path` states.
 
         Raises:
@@ -86,7 +90,8 @@ class Orientation:
         # A phone's file may state it twice, for the track and within the pictures. We follow the track, whose matrix
         # comes first, as FFmpeg's command line did in the versions that were tried; by name PyAV gives the last.
         # By number: iterating gives the data before PyAV 19, and their kinds from there on.
-        side_data = [frame.side_data[number] for number in range(len(frame.side_data))]
+        container: Any = frame.side_data
+        side_data = [container[number] for number in range(len(container))]
         matrix = next((data for data in side_data if data.type.name == "DISPLAYMATRIX"), None)
         if matrix is None:
             return cls()
@@ -198,7 +203,7 @@ def _scan(path: Path) -> Scan:
             ),
             index=index,
             frame_ticks=ticks,
-            time_base=float(decoder.stream.time_base),
+            time_base=decoder.tick_seconds,
             stored_size=(first.width, first.height),
             orientation=Orientation.of_frame(path, first),
             notes=(*notes, *appearance.notes),
@@ -206,7 +211,7 @@ def _scan(path: Path) -> Scan:
         )
 
 
-def _first_frame(decoder: Decoder, packets: Packets) -> Any:
+def _first_frame(decoder: Decoder, packets: Packets) -> VideoFrame:
     """The first frame of a plain decode; raises VideoError without one, or if damage took earlier ones."""
     first = next(decoder.frames_from_start(is_strict=False), None)
     if first is None or not (first.width and first.height):
@@ -235,7 +240,7 @@ def _count_frames(decoder: Decoder, packets: Packets, index: FrameIndex | None) 
     return n_frames
 
 
-def _trusted_index(decoder: Decoder, packets: Packets, first: Any) -> FrameIndex | None:
+def _trusted_index(decoder: Decoder, packets: Packets, first: VideoFrame) -> FrameIndex | None:
     """Return the index where the packets' times are presentation times, None where frames must be counted.
 
     Raises:
@@ -322,7 +327,7 @@ def _rate(
         return float(stated_rate or decoder.stream.guessed_rate or 1)
     # Of counted frames it is not known how long the last one is shown.
     n_ticks = packets.end_ticks - ticks[0] if index else (ticks[-1] - ticks[0]) * n_frames / (n_frames - 1)
-    seconds = float(n_ticks) * float(decoder.stream.time_base)
+    seconds = float(n_ticks) * decoder.tick_seconds
     return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)
 
 
@@ -402,7 +407,7 @@ def remember_scan(path: Path, state: FileState, scan: Scan, *, most: int = _RECE
 def scan_bytes(scan: Scan) -> bytes:
     """Return a scan as arrays in NumPy's `npz` format: differences of times and places, facts as JSON."""
     packets = scan.index.packets if scan.index else None
-    facts: dict[str, Any] = {
+    facts: dict[str, object] = {
         "writer": writer_version(),
         "n_frames": scan.info.n_frames,
         "fps": scan.info.fps,
@@ -449,7 +454,7 @@ def scan_from_bytes(content: bytes) -> Scan | None:
     )
 
 
-def _index(facts: dict[str, Any], arrays: Any) -> FrameIndex:
+def _index(facts: dict[str, Any], arrays: Mapping[str, Any]) -> FrameIndex:
     """The frame index from stored arrays; raises ValueError if they do not order the frames."""
     sizes = arrays["sizes"]
     fields: dict[str, Any] = {name: np.cumsum(arrays[name]) for name in _RISING}

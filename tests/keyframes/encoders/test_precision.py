@@ -313,5 +313,5 @@ def test_the_clock_counts_forwards_and_not_loads(monkeypatch):
         return inputs
 
     runner = BatchRunner(CPU, "fp32", 1)
-    runner.run(forward, 2, dtype=torch.float32, load=load)
+    runner.queue(forward, 2, dtype=torch.float32, load=load)()
     assert runner.clock.seconds == 0.5
