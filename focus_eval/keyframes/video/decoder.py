@@ -218,9 +218,14 @@ def _end_listening() -> None:
 
 
 # What makes decoders refuse damage that they would hide. `explode` finds units that HEVC's decoder skips; on others it
-# finds nothing that the log does not say.
+# finds nothing that the log does not say. With `bitstream`, MPEG's decoder refuses bytes behind the last slice of a
+# picture: the second field of an interlaced frame.
 _STRICT = "crccheck+bitstream+buffer"
-_STRICTER = {"hevc": f"{_STRICT}+explode"}
+_STRICT_BY_CODEC = {
+    "hevc": f"{_STRICT}+explode",
+    "mpeg1video": "crccheck+buffer",
+    "mpeg2video": "crccheck+buffer",
+}
 # Errors that FFmpeg logs of whole files: a picture to be forgotten that was never decoded (behind an open group of
 # pictures, where decoding starts), and messages to players.
 _HARMLESS = ("mmco: unref short failure", "SEI type")
@@ -304,7 +309,7 @@ class Decoder:
         self.stream = _best_stream(self.path, self.container)
         context = self.stream.codec_context
         context.thread_type, context.thread_count = "NONE", 1
-        context.options = {"err_detect": _STRICTER.get(context.name, _STRICT)}
+        context.options = {"err_detect": _STRICT_BY_CODEC.get(context.name, _STRICT)}
         self._is_transport = self.container.format.name == "mpegts"
         self.may_begin_anywhere = self.container.format.name in _BROADCAST
         self.shows_damage_late = context.name in ("av1", "libdav1d", "libaom-av1")

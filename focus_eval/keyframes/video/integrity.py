@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video.decoder import Decoder, mp4_boxes, remedy
-from focus_eval.keyframes.video.packets import Packets, packets_of
+from focus_eval.keyframes.video.mpeg import count_pictures
+from focus_eval.keyframes.video.packets import Packets
 
 # Raw streams, whose demuxer logs under the name of its parser; the decoder complains itself where a picture is damaged.
 _RAW_FORMATS = ("h264", "hevc", "vvc", "mpegvideo", "m4v", "h263", "h261", "mjpeg", "obu", "av1")
@@ -181,19 +182,13 @@ _COUNTER_VALUES = 16
 _CHUNK = 1 << 20
 
 
-def transport_fault(
-    data: mmap.mmap, *, pid: int, n_pictures: int, notes: list[str], is_marked: Callable[[], bool]
-) -> str | None:
-    """Return the fault in the packets of stream `pid`, as a clause for a message, or None.
+def _transport_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
+    """Return the fault in the packets of the video's stream, as a clause for a message, or None.
 
     The counter in each packet must go up by 1 modulo 16. It may jump where a new recording begins: after a programme
     table, at the start of a picture that can be decoded by itself. A picture may be spread over several units, of which
     those after the first state no time or the same, so there are at least as many pictures as times. A few packets may
     be damaged if none of them is of the video, and the video goes on behind them.
-
-    Args:
-        n_pictures: number of pictures that the demuxer found.
-        is_marked: tells whether the demuxer marks a packet of the video as incomplete.
     """
     shape = _packet_shape(data)
     if shape is None:
@@ -202,24 +197,36 @@ def transport_fault(
     size = _unpadded_size(data, length, notes)
     if size % length:
         return f"it ends within a packet ({size} bytes in packets of {length}): cut off"
-    packets = np.frombuffer(data, dtype=np.uint8, count=size).reshape(-1, length)[:, skip:]
-    head = packets[:, :6].copy()
+    pid = decoder.stream.id
+    parts = np.frombuffer(data, dtype=np.uint8, count=size).reshape(-1, length)[:, skip:]
+    head = parts[:, :6].copy()
     pids = (head[:, 1].astype(np.int64) & 31) << 8 | head[:, 2]
     damaged = np.flatnonzero(head[:, 0] != _SYNC)
     pids[damaged] = -1
-    n_times = _count_times(packets[(pids == pid) & (head[:, 1] & 0x40 > 0)])
-    del packets
+    n_times = _count_times(parts[(pids == pid) & (head[:, 1] & 0x40 > 0)])
+    del parts
     # The demuxer looks for the next sync byte, perhaps within a packet of the video, whose counter then jumps for it.
     # Behind the last packet of the video no counter tells whether they were of the video.
     is_behind = damaged.size > 0 and damaged[-1] > np.flatnonzero(pids == pid).max(initial=-1)
-    if damaged.size >= _COUNTER_VALUES or is_behind or (damaged.size and is_marked()):
+    if damaged.size >= _COUNTER_VALUES or is_behind or (damaged.size and _is_marked(decoder)):
         return f"packet {damaged[-1 if is_behind else 0]} of {len(head)} is damaged"
-    if n_times > n_pictures:
-        return f"{n_times - n_pictures} of its pictures are missing"
+    n_missing = n_times - packets.ticks.size
+    if n_missing > 0 and decoder.stream.codec_context.name == "mpeg2video":
+        # FFmpeg joins the two fields of a frame, each of which may have a time of its own.
+        decoder.restart()
+        n_missing = n_times - sum(map(count_pictures, decoder.packets()))
+    if n_missing > 0:
+        return f"{n_missing} of its pictures are missing"
     fault = _counter_fault(head, pids, pid)
     if damaged.size and fault is None:
         notes.append(f"packet {damaged[0]} of {len(head)}, not of the video, is damaged")
     return fault
+
+
+def _is_marked(decoder: Decoder) -> bool:
+    """True if the demuxer marks a packet of the video as incomplete."""
+    decoder.restart()
+    return any(packet.is_corrupt for packet in decoder.packets())
 
 
 def _count_times(starts: NDArray[np.uint8]) -> int:
@@ -324,15 +331,6 @@ def _ogg_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[
     if start != len(data):
         return f"its pages end at {start} of {len(data)} bytes: cut off or damaged"
     return None if all(last.values()) else "its last page is missing: cut off"
-
-
-def _transport_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
-    def is_marked() -> bool:
-        decoder.restart()
-        return any(packet.is_corrupt for packet in packets_of(decoder.container, decoder.stream))
-
-    pid, n_pictures = decoder.stream.id, packets.ticks.size
-    return transport_fault(data, pid=pid, n_pictures=n_pictures, notes=notes, is_marked=is_marked)
 
 
 _FAULTS: dict[str, Callable[[mmap.mmap, Decoder, Packets, list[str]], str | None]] = {

@@ -15,9 +15,15 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import VideoError
 from focus_eval.core.types import IntArray
+from focus_eval.keyframes.video.mpeg import (
+    MPEG2_B,
+    MPEG2_PICTURE,
+    MPEG4_B,
+    MPEG4_PICTURE,
+    MpegFieldPairs,
+    picture_kind,
+)
 from focus_eval.keyframes.video.nal import (
-    MAX_HEAD_BYTES,
-    START,
     FieldPairs,
     is_h264_reference,
     nal_length_bytes,
@@ -248,10 +254,6 @@ def average_rate(container_rate: float | None, *, n_frames: int, seconds: float)
     return measured
 
 
-_MPEG4_PICTURE, _MPEG4_B = 0xB6, 2
-_MPEG2_PICTURE, _MPEG2_B = 0x00, 3
-
-
 def reference_test(codec: str, extradata: bytes | None) -> Callable[[Packet], bool] | None:
     """Return a test of a packet, True if other pictures may refer to it; None if packets of `codec` do not show it.
 
@@ -261,18 +263,9 @@ def reference_test(codec: str, extradata: bytes | None) -> Callable[[Packet], bo
         length_bytes = nal_length_bytes(extradata)
         return lambda packet: is_h264_reference(nal_units(packet, length_bytes))
     if codec in ("mpeg4", "mpeg2video"):
-        code, kind = (_MPEG4_PICTURE, _MPEG4_B) if codec == "mpeg4" else (_MPEG2_PICTURE, _MPEG2_B)
-        return lambda packet: _picture_kind(packet, code) != kind
+        code, kind = (MPEG4_PICTURE, MPEG4_B) if codec == "mpeg4" else (MPEG2_PICTURE, MPEG2_B)
+        return lambda packet: picture_kind(packet, code) != kind
     return None
-
-
-def _picture_kind(packet: Packet, code: int) -> int | None:
-    """A picture's coding type, None if not found: MPEG-4 (`code` 0xB6) 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
-    head = bytes(memoryview(packet)[:MAX_HEAD_BYTES])
-    at = head.find(START + bytes([code]))
-    if at < 0 or at + 6 > len(head):
-        return None
-    return head[at + 4] >> 6 if code == _MPEG4_PICTURE else head[at + 5] >> 3 & 7
 
 
 def is_invisible(codec: str, packet: Packet) -> bool:
@@ -290,9 +283,12 @@ class StartTest:
     def __init__(self, codec: str, extradata: bytes | None) -> None:
         self._codec, self._length_bytes = codec, nal_length_bytes(extradata)
         self._pairs = FieldPairs(extradata) if codec == "h264" else None
+        self._mpeg_pairs = MpegFieldPairs() if codec == "mpeg2video" else None
 
     def look_at(self, packet: Packet) -> tuple[bool, bool]:
         """Return True if decoding can start at a packet (some containers mark all), and True for a second field."""
+        if self._mpeg_pairs is not None and self._mpeg_pairs.is_second(packet):
+            return False, True
         if self._pairs is None:
             return packet.is_keyframe and _can_start(self._codec, packet), False
         if not packet.is_keyframe and not self._pairs.has_fields:
@@ -304,9 +300,9 @@ class StartTest:
 
 def _can_start(codec: str, packet: Packet) -> bool:
     if codec == "mpeg4":
-        return _picture_kind(packet, _MPEG4_PICTURE) in (None, 0)
+        return picture_kind(packet, MPEG4_PICTURE) in (None, 0)
     if codec in ("mpeg1video", "mpeg2video"):
-        return _picture_kind(packet, _MPEG2_PICTURE) in (None, 1)
+        return picture_kind(packet, MPEG2_PICTURE) in (None, 1)
     if codec in ("vp8", "libvpx"):
         return not memoryview(packet)[0] & 1
     return True

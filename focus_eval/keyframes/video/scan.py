@@ -331,7 +331,7 @@ def _rate(
     return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)
 
 
-FORMAT = 9  # raised whenever a scan would find something else in the same file
+FORMAT = 10  # raised whenever a scan would find something else in the same file
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_second_field", "is_corrupt")
