@@ -162,9 +162,9 @@ _other_capture: av.logging.Capture | None = None
 class LoggedErrors:
     """Collects the errors that FFmpeg logs in this thread, as `source: message`; the list is filled as the block ends.
 
-    Errors of FFmpeg's own threads are not collected. FFmpeg has one log per process: inside the block it logs errors,
-    and those of other threads are dropped. If the program set a level itself (`av.logging`), that level is kept and
-    other threads' lines go to its handler.
+    Errors of FFmpeg's own threads are not collected. FFmpeg has one log per process: inside the block it logs errors
+    and warnings, and those of other threads are dropped. If the program set a level itself (`av.logging`), that level
+    is kept and other threads' lines go to its handler.
     """
 
     def __enter__(self) -> list[str]:
@@ -179,9 +179,19 @@ class LoggedErrors:
         """Fill the list."""
         self._capture.__exit__(None, None, None)
         if self._lines:
-            errors = [(name, text) for level, name, text in self._lines if level <= av.logging.ERROR]
+            errors = [(name, text) for level, name, text in self._lines if level <= av.logging.ERROR or _is_skip(text)]
             self._errors += [f"{name}: {text.strip()}" for name, text in errors]
         _end_listening()
+
+
+# HEVC's decoder warns of a unit that it skips. Kinds 39 and 40 are messages, which change no picture.
+_SKIPPED_UNIT = "Skipping invalid undecodable NALU: "
+_MESSAGE_KINDS = ("39", "40")
+
+
+def _is_skip(text: str) -> bool:
+    """True for the warning that a unit which may be part of a picture was skipped."""
+    return text.startswith(_SKIPPED_UNIT) and text.removeprefix(_SKIPPED_UNIT).strip() not in _MESSAGE_KINDS
 
 
 def _begin_listening() -> None:
@@ -192,12 +202,12 @@ def _begin_listening() -> None:
         if _n_log_listeners > 1:
             return
         level = av.logging.get_level()
-        _sets_level = level is None or (_sets_level and level == av.logging.ERROR)
+        _sets_level = level is None or (_sets_level and level == av.logging.WARNING)
         if _sets_level:
             _other_capture = av.logging.Capture(local=False)
             _other_capture.__enter__()
-        if _sets_level or level is None or level < av.logging.ERROR:
-            av.logging.set_level(av.logging.ERROR)
+        if _sets_level or level is None or level < av.logging.WARNING:
+            av.logging.set_level(av.logging.WARNING)
         av.logging.set_skip_repeated(False)
 
 
@@ -217,15 +227,10 @@ def _end_listening() -> None:
             _other_capture = None
 
 
-# What makes decoders refuse damage that they would hide. `explode` finds units that HEVC's decoder skips; on others it
-# finds nothing that the log does not say. With `bitstream`, MPEG's decoder refuses bytes behind the last slice of a
-# picture: the second field of an interlaced frame.
-_STRICT = "crccheck+bitstream+buffer"
-_STRICT_BY_CODEC = {
-    "hevc": f"{_STRICT}+explode",
-    "mpeg1video": "crccheck+buffer",
-    "mpeg2video": "crccheck+buffer",
-}
+# What makes decoders refuse damage that they would hide. Not `explode`: it finds nothing that the log does not say, and
+# refuses HEVC's pictures for a message beside them that FFmpeg cannot read. Not `bitstream` for MPEG-1 and 2, whose
+# decoder then refuses the second field behind the first, and zeros behind a picture.
+_STRICT, _STRICT_OF_MPEG = "crccheck+bitstream+buffer", "crccheck+buffer"
 # Errors that FFmpeg logs of whole files: a picture to be forgotten that was never decoded (behind an open group of
 # pictures, where decoding starts), and messages to players.
 _HARMLESS = ("mmco: unref short failure", "SEI type")
@@ -309,7 +314,8 @@ class Decoder:
         self.stream = _best_stream(self.path, self.container)
         context = self.stream.codec_context
         context.thread_type, context.thread_count = "NONE", 1
-        context.options = {"err_detect": _STRICT_BY_CODEC.get(context.name, _STRICT)}
+        is_mpeg = context.name in ("mpeg1video", "mpeg2video")
+        context.options = {"err_detect": _STRICT_OF_MPEG if is_mpeg else _STRICT}
         self._is_transport = self.container.format.name == "mpegts"
         self.may_begin_anywhere = self.container.format.name in _BROADCAST
         self.shows_damage_late = context.name in ("av1", "libdav1d", "libaom-av1")

@@ -16,7 +16,7 @@ from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.packets import StartTest, reference_test
 from focus_eval.keyframes.video.scan import SideDataType
 from tests.conftest import RECORDED
-from tests.support.keyframes.clip_files import edit_packets, hide_slices, pad_units
+from tests.support.keyframes.clip_files import edit_packets, hide_slices, pad_units, write_mpeg2_fields
 from tests.support.keyframes.clips import clip_makers, write_clip
 from tests.support.keyframes.devices import VERDICTS, judge_here
 from tests.support.keyframes.exactness import check_clip
@@ -139,6 +139,42 @@ def _joined(first, second):
     pair.pts, pair.dts, pair.time_base = first.pts, first.dts, first.time_base
     pair.is_keyframe = first.is_keyframe
     return pair
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mov", "mkv", "ts", "mpg", "m2v"])
+@pytest.mark.parametrize("is_paired", [False, True])
+def test_fields_of_mpeg2_make_frames_in_every_container(suffix, is_paired, tmp_path):
+    """FFmpeg's decoder, told to be strict about bits, takes the second field of a packet for junk behind the first."""
+
+    def make(path):
+        return write_clip(path.with_suffix(".ts"), n_frames=40, fps=25, codec="mpeg2video", gop=1)
+
+    path = write_mpeg2_fields(tmp_path / f"clip.{suffix}", make=make, is_paired=is_paired)
+    reading = judge_here(path)
+    assert reading.kind == "right", reading
+    with open_video(path) as video:
+        assert video.info.n_frames == 20
+        if suffix in ("mp4", "mov", "mkv", "ts"):
+            assert np.diff(video.frame_times(range(20))) == pytest.approx(0.04, abs=0.001)
+        fields = [pixels[parity::2] for _, pixels in video.stream(np.arange(20)) for parity in (0, 1)]
+    with open_video(tmp_path / "source.clip.ts") as source:
+        pictures = [pixels for _, pixels in source.stream(np.arange(40))]
+    # Chroma is scaled across both fields, so colours differ a little.
+    differences = [np.abs(field.astype(int) - picture).mean() for field, picture in zip(fields, pictures, strict=True)]
+    assert max(differences) < 2, differences
+
+
+@pytest.mark.parametrize("suffix", ["ts", "mpg", "mkv", "mp4", "avi"])
+@pytest.mark.parametrize("codec", ["mpeg1video", "mpeg2video"])
+def test_zeros_behind_mpegs_pictures_are_no_damage(codec, suffix, tmp_path):
+    """Broadcasts and discs of a constant rate fill what a picture leaves (ITU-T H.262, 5.2.3: next_start_code)."""
+
+    def make(path):
+        return write_clip(path, n_frames=24, codec=codec)
+
+    path = edit_packets(tmp_path / f"clip.{suffix}", make=make, edit=lambda picture: picture + bytes(4000))
+    reading = judge_here(path)
+    assert reading.kind == "right", reading
 
 
 @pytest.mark.parametrize("n_b", [0, 3])

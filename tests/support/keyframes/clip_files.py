@@ -257,3 +257,53 @@ def _escaped(message: bytes) -> bytes:
             escaped.append(3)
         escaped.append(byte)
     return bytes(escaped)
+
+
+def write_mpeg2_fields(path: Path, *, make: Maker, is_paired: bool) -> Path:
+    """Write the I pictures of MPEG-2 that `make` makes as fields, top and bottom in turn: two pictures make a frame.
+
+    The macroblocks of an I picture are coded alike in a field and in a progressive frame, so that only headers change
+    (ITU-T H.262, 6.2.2 and 6.2.3).
+
+    Args:
+        is_paired: both fields of a frame in one packet, not each in its own.
+    """
+    with av.open(str(_source(path, make))) as clip, av.open(str(path), "w") as output:
+        template: Any = clip.streams.video[0]
+        stream: Any = output.add_stream_from_template(template)
+        pictures = [bytes(packet) for packet in _packets(clip, template)]
+        height, ticks = 2 * template.codec_context.height, 90_000 // 50
+        fields = [_field_of(picture, height=height, is_bottom=bool(at % 2)) for at, picture in enumerate(pictures)]
+        parts = [first + second for first, second in zip(fields[::2], fields[1::2], strict=True)]
+        for at, part in enumerate(parts if is_paired else fields):
+            packet: Any = av.Packet(part)
+            packet.stream, packet.time_base, packet.is_keyframe = stream, Fraction(1, 90_000), True
+            packet.duration = ticks * (2 if is_paired else 1)
+            packet.pts = packet.dts = at * packet.duration
+            output.mux_one(packet)
+    return path
+
+
+def _field_of(picture: bytes, *, height: int, is_bottom: bool) -> bytes:
+    """An I picture of MPEG-2 as one field of a frame of `height`; without the headers before it if it is the second."""
+    data = bytearray(picture)
+    extensions = {1: [(12, 1, 0)], 8: [(22, 2, 2 if is_bottom else 1), (24, 2, 0), (31, 2, 0)]}
+    for code in (0xB3, 0xB5, 0x00):
+        at = -1
+        while (at := data.find(b"\0\0\1" + bytes([code]), at + 1)) >= 0:
+            if code == 0xB3:
+                edits = [(12, 12, height)]
+            elif code == 0x00:
+                edits = [(0, 10, 0)]
+            else:
+                edits = extensions.get(data[at + 4] >> 4, [])
+            for bit, width, value in edits:
+                _set_bits(data, 8 * (at + 4) + bit, width, value)
+    return bytes(data[data.index(b"\0\0\1\0") if is_bottom else 0 :])
+
+
+def _set_bits(data: bytearray, start: int, width: int, value: int) -> None:
+    for place, bit in enumerate(range(start, start + width)):
+        mask = 0x80 >> bit % 8
+        is_set = value >> width - 1 - place & 1
+        data[bit // 8] = data[bit // 8] | mask if is_set else data[bit // 8] & ~mask
