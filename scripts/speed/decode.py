@@ -127,7 +127,7 @@ _READERS = {"ours": read_ours, "decord": read_with_decord, "pyav": read_with_pya
 
 def measure(reader: str, path: Path, batches: list[list[int]]) -> dict[str, float]:
     """Measure one reader in a new process; return seconds, frames decoded and peak MiB beyond the imports."""
-    command = [sys.executable, __file__, "--child", reader, "--clip", str(path)]
+    command = [sys.executable, "-m", "scripts.speed.decode", "--child", reader, "--clip", str(path)]
     result = subprocess.run(command, input=json.dumps(batches), capture_output=True, text=True, check=False)
     if result.returncode:
         raise SystemExit(f"{reader} on {path.name} failed: {result.stderr[-2000:]}")

@@ -80,7 +80,7 @@ def main() -> None:
     for n_questions in options.questions:
         with tempfile.TemporaryDirectory() as folder:
             matrix = write_simulation(Path(folder) / "simulation", n_questions)
-            command = [sys.executable, __file__, "--child", str(matrix), str(Path(folder) / "run")]
+            command = [sys.executable, "-m", "scripts.speed.matrix", "--child", str(matrix), str(Path(folder) / "run")]
             runs = [json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout) for _ in range(2)]
         first, second = runs
         per_row = first["seconds"] / first["rows"] * 1000
