@@ -163,7 +163,7 @@ def main() -> None:
     if len(names) > 1:
         options = ["--list"] if arguments.list else []
         for name in names:
-            subprocess.run([sys.executable, __file__, *options, name], check=True)
+            subprocess.run([sys.executable, "-m", "scripts.checks.trace_paths", *options, name], cwd=ROOT, check=True)
         return
     (name,) = names
     with tempfile.TemporaryDirectory() as folder:
