@@ -16,7 +16,7 @@ from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.packets import StartTest, reference_test
 from focus_eval.keyframes.video.scan import SideDataType
 from tests.conftest import RECORDED
-from tests.support.keyframes.clip_files import edit_packets, hide_slices, pad_units, write_mpeg2_fields
+from tests.support.keyframes.clip_files import edit_packets, hide_slices, pad_units, split_units, write_mpeg2_fields
 from tests.support.keyframes.clips import clip_makers, write_clip
 from tests.support.keyframes.devices import VERDICTS, judge_here
 from tests.support.keyframes.exactness import check_clip
@@ -222,6 +222,46 @@ def test_further_layers_of_hevc_are_no_damage(edit, suffix, tmp_path):
 
     reading = judge_here(edit_packets(tmp_path / f"clip.{suffix}", make=make, edit=edit))
     assert reading.kind == "right", reading
+
+
+def _with_message(content):
+    """Put a message (SEI) before each picture of HEVC."""
+    unit = bytes((39 << 1, 1)) + content + b"\x80"
+    return lambda picture: len(unit).to_bytes(4, "big") + unit + picture
+
+
+_CAPTIONS, _LONGER_THAN_ITS_UNIT = bytes((4, 11)) + b"\xb5\x00\x31GA94\x03\xc1\xff\xfc", bytes((5, 64, 1, 2, 3))
+
+
+@pytest.mark.parametrize("content", [_CAPTIONS, _LONGER_THAN_ITS_UNIT])
+@pytest.mark.parametrize("suffix", ["mp4", "ts", "mkv"])
+def test_a_message_that_ffmpeg_cannot_read_is_no_damage(content, suffix, tmp_path):
+    def make(path):
+        return write_clip(path.with_suffix(".mp4"), n_frames=24, codec="libx265", options=_X265)
+
+    path = edit_packets(tmp_path / f"clip.{suffix}", make=make, edit=_with_message(content))
+    reading = judge_here(path)
+    assert reading.kind == "right", reading
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "ts", "mkv"])
+@pytest.mark.parametrize("kind", [36, 37])
+def test_a_sequence_of_hevc_may_end_and_begin_anew(kind, suffix, tmp_path):
+    """`kind`: end of the sequence, or of the stream, before each picture that begins a group but the first."""
+    end, n_groups = (2).to_bytes(4, "big") + bytes((kind << 1, 1)), 0
+
+    def make(path):
+        options = {"x265-params": "log-level=error:open-gop=0:repeat-headers=0"}
+        return write_clip(path.with_suffix(".mp4"), n_frames=50, codec="libx265", options=options)
+
+    def edit(picture):
+        nonlocal n_groups
+        begins_group = any(16 <= unit[0] >> 1 <= 21 for unit in split_units(picture))
+        n_groups += begins_group
+        return end + picture if begins_group and n_groups > 1 else picture
+
+    reading = judge_here(edit_packets(tmp_path / f"clip.{suffix}", make=make, edit=edit))
+    assert (reading.kind, n_groups) == ("right", 3), reading
 
 
 @pytest.mark.parametrize("suffix", ["ts", "mkv"])

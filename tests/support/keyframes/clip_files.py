@@ -63,7 +63,7 @@ def edit_packets(path: Path, *, make: Maker, edit: Callable[[bytes], bytes]) -> 
 
 def pad_units(picture: bytes) -> bytes:
     """Fill each NAL unit with zeros up to a multiple of 16 bytes, as Android's encoders do."""
-    return b"".join(_sized(unit + bytes(-len(unit) % 16)) for unit in _units(picture))
+    return b"".join(_sized(unit + bytes(-len(unit) % 16)) for unit in split_units(picture))
 
 
 def hide_slices(picture: bytes) -> bytes:
@@ -71,7 +71,7 @@ def hide_slices(picture: bytes) -> bytes:
     prefix = bytes((0x0E, 0xC0, 0x80, 0x07))
     return b"".join(
         _sized((bytes((unit[0] & 0x60 | 14,)) + prefix[1:] + b"\0\0\0\1" if unit[0] & 31 in (1, 5) else b"") + unit)
-        for unit in _units(picture)
+        for unit in split_units(picture)
     )
 
 
@@ -86,7 +86,7 @@ def _sized(unit: bytes) -> bytes:
     return len(unit).to_bytes(4, "big") + unit
 
 
-def _units(picture: bytes) -> Iterator[bytes]:
+def split_units(picture: bytes) -> Iterator[bytes]:
     """Yield the units of a coded picture, without the four bytes of length before each."""
     at = 0
     while at < len(picture):
