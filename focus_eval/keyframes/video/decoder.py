@@ -153,6 +153,8 @@ def _plain(cause: BaseException) -> str:
 
 
 _QUIET = -8
+# HEVC's decoder warns of a unit that it skips. Kinds 39 and 40 are messages, which change no picture.
+_SKIPPED_UNIT, _MESSAGES = "Skipping invalid undecodable NALU: ", ("39", "40")
 _log_lock = threading.Lock()
 _n_log_listeners = 0
 _sets_level = False
@@ -179,19 +181,11 @@ class LoggedErrors:
         """Fill the list."""
         self._capture.__exit__(None, None, None)
         if self._lines:
-            errors = [(name, text) for level, name, text in self._lines if level <= av.logging.ERROR or _is_skip(text)]
-            self._errors += [f"{name}: {text.strip()}" for name, text in errors]
+            for level, name, text in self._lines:
+                skipped = text.partition(_SKIPPED_UNIT)[2].strip()
+                if level <= av.logging.ERROR or (skipped and skipped not in _MESSAGES):
+                    self._errors.append(f"{name}: {text.strip()}")
         _end_listening()
-
-
-# HEVC's decoder warns of a unit that it skips. Kinds 39 and 40 are messages, which change no picture.
-_SKIPPED_UNIT = "Skipping invalid undecodable NALU: "
-_MESSAGE_KINDS = ("39", "40")
-
-
-def _is_skip(text: str) -> bool:
-    """True for the warning that a unit which may be part of a picture was skipped."""
-    return text.startswith(_SKIPPED_UNIT) and text.removeprefix(_SKIPPED_UNIT).strip() not in _MESSAGE_KINDS
 
 
 def _begin_listening() -> None:
