@@ -208,7 +208,9 @@ def _transport_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes:
     # The demuxer looks for the next sync byte, perhaps within a packet of the video, whose counter then jumps for it.
     # Behind the last packet of the video no counter tells whether they were of the video.
     is_behind = damaged.size > 0 and damaged[-1] > np.flatnonzero(pids == pid).max(initial=-1)
-    if damaged.size >= _COUNTER_VALUES or is_behind or (damaged.size and _is_marked(decoder)):
+    decoder.restart()
+    is_marked = damaged.size > 0 and any(packet.is_corrupt for packet in decoder.packets())
+    if damaged.size >= _COUNTER_VALUES or is_behind or is_marked:
         return f"packet {damaged[-1 if is_behind else 0]} of {len(head)} is damaged"
     n_missing = n_times - packets.ticks.size
     if n_missing > 0 and decoder.stream.codec_context.name == "mpeg2video":
@@ -221,12 +223,6 @@ def _transport_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes:
     if damaged.size and fault is None:
         notes.append(f"packet {damaged[0]} of {len(head)}, not of the video, is damaged")
     return fault
-
-
-def _is_marked(decoder: Decoder) -> bool:
-    """True if the demuxer marks a packet of the video as incomplete."""
-    decoder.restart()
-    return any(packet.is_corrupt for packet in decoder.packets())
 
 
 def _count_times(starts: NDArray[np.uint8]) -> int:
