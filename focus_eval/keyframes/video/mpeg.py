@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from focus_eval.keyframes.video.nal import MAX_HEAD_BYTES, START
+
+if TYPE_CHECKING:
+    from av import Packet
 
 MPEG4_PICTURE, MPEG4_B = 0xB6, 2
 MPEG2_PICTURE, MPEG2_B = 0x00, 3
@@ -14,7 +17,7 @@ _CODING_EXTENSION = 8
 _TOP, _BOTTOM = 1, 2
 
 
-def picture_kind(packet: Any, code: int) -> int | None:
+def picture_kind(packet: Packet, code: int) -> int | None:
     """A picture's coding type, None if not found: MPEG-4 (`code` 0xB6) 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
     head = bytes(memoryview(packet)[:MAX_HEAD_BYTES])
     at = head.find(START + bytes([code]))
@@ -23,7 +26,7 @@ def picture_kind(packet: Any, code: int) -> int | None:
     return head[at + 4] >> 6 if code == MPEG4_PICTURE else head[at + 5] >> 3 & 7
 
 
-def count_pictures(packet: Any) -> int:
+def count_pictures(packet: Packet) -> int:
     """Return the number of MPEG-2 pictures in a packet: frames, or single fields."""
     return bytes(packet).count(_PICTURE_START)
 
@@ -45,12 +48,11 @@ class MpegFieldPairs:
     def __init__(self) -> None:
         self._open_field: _Field | None = None
 
-    def is_second(self, packet: Any) -> bool:
+    def is_second(self, packet: Packet) -> bool:
         """Return True if a packet holds a second field; packets come in order."""
-        data = memoryview(packet)
-        field = _field(bytes(data[:MAX_HEAD_BYTES]))
+        field = _field(bytes(memoryview(packet)[:MAX_HEAD_BYTES]))
         is_second = field is not None and self._open_field == field._replace(parity=_TOP + _BOTTOM - field.parity)
-        is_complete = is_second or field is None or count_pictures(data) > 1
+        is_complete = is_second or field is None or count_pictures(packet) > 1
         self._open_field = None if is_complete else field
         return is_second
 
