@@ -391,7 +391,8 @@ class PyAVReader(ScannedReader):
         asked_packets = set(packet_of[n_done:].tolist())
         is_key = decoder.is_key if sync > 0 else None
         taint = Taint(index, first_packet, is_key=is_key, is_late=decoder.shows_damage_late)
-        latest, held_frames = None, deque[VideoFrame]()
+        latest: int | None = None
+        held_frames: deque[VideoFrame] = deque()
         steps = decoder.frames(
             index, first_packet=first_packet, last_packet=run.last_packet, wanted_packets=asked_packets
         )
