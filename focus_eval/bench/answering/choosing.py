@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from loguru import logger
 
-from focus_eval.bench.answering.questions import TaskQuestion
+from focus_eval.bench.answering.questions import SplitDocuments, TaskQuestion
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.keyframes.pipeline.relevance import Progress
 from focus_eval.keyframes.pipeline.selector import Outcome, QuestionRequest, Selector, choose_on_video
@@ -48,10 +48,10 @@ class Chooser(Protocol):
     @property
     def selection_id(self) -> str: ...
     @property
-    def identity(self) -> Mapping[str, Any]: ...
+    def identity(self) -> Mapping[str, object]: ...
     @property
     def needs_gpu(self) -> bool: ...
-    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, object]) -> None:
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Mapping[str, SplitDocuments]]) -> None:
         """Called before the first choice with all questions, and the documents of their tasks by split.
 
         Raises:
@@ -83,7 +83,7 @@ class SamplerChooser:
         return self.selector.selection_id
 
     @property
-    def identity(self) -> Mapping[str, Any]:
+    def identity(self) -> Mapping[str, object]:
         """As in `Chooser`."""
         return self.selector.identity
 
@@ -93,7 +93,7 @@ class SamplerChooser:
         encoders = (self.selector.encoder, self.selector.scan_encoder)
         return any(str(encoder.device).startswith("cuda") for encoder in encoders if encoder is not None)
 
-    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, object]) -> None:
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Mapping[str, SplitDocuments]]) -> None:
         """As in `Chooser`; does nothing."""
 
     def choose(
@@ -138,13 +138,13 @@ class GivenRows:
     """
 
     needs_gpu = False
-    identity: Mapping[str, Any] = {}
+    identity: Mapping[str, object] = {}
 
     def __init__(self, rows: Mapping[str, SelectionRow]) -> None:
         self._rows = rows
         self.selection_id = next(iter(rows.values())).selection_id if rows else ""
 
-    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, object]) -> None:
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Mapping[str, SplitDocuments]]) -> None:
         """As in `Chooser`; does nothing."""
 
     def choose(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class FrameBatch:
         scales: shrink factor per frame, None for full size.
         fallback: reason why other frames than the chosen ones are shown; None if the chosen ones are.
         is_black: True for the single black frame shown when no frame is to be seen; its index and time are 0.
-        encoded: an adapter's own form of the pixels, made ahead of time (`FrameAdapter.ready`); None without one.
+        encoded: data URLs of the frames, made ahead of time for a service (`FrameAdapter.ready`); None without them.
         encoded_bytes: memory of `encoded`.
         patch_size: side of the model's patches in pixels, for a wrapper that resizes by another; None for its own.
         on_read: called when a wrapper reads the pixels; an answer given before is refused.
@@ -99,7 +99,7 @@ class FrameBatch:
     scales: tuple[float, ...] | None = None
     fallback: str | None = None
     is_black: bool = False
-    encoded: Any = None
+    encoded: list[str] | None = None
     encoded_bytes: int = 0
     patch_size: int | None = None
     on_read: Callable[[], None] = _note_nothing
@@ -128,17 +128,17 @@ class FrameBatch:
 
     def take(self) -> Pixels:
         """Return the pixels and note that they were read."""
-        # The only way to the pixels, so that an answer given without them is found out.
+        # Wrappers get the pixels only from here, so that an answer given without reading them is noticed.
         self.on_read()
         return self.pixels
 
-    def take_encoded(self) -> Any:
-        """Return the adapter's form of the pixels and note that they were read."""
+    def take_encoded(self) -> list[str] | None:
+        """Return the frames' data URLs and note that they were read."""
         self.on_read()
         return self.encoded
 
-    def with_encoded(self, encoded: object, *, n_bytes: int) -> FrameBatch:
-        """Return these frames as `encoded`, an adapter's form of the pixels of `n_bytes` bytes, without the pixels."""
+    def with_encoded(self, encoded: list[str], *, n_bytes: int) -> FrameBatch:
+        """Return these frames as data URLs of `n_bytes` bytes in all, without the pixels."""
         no_pixels = np.empty((0, *self.pixels.shape[1:]), dtype=np.uint8)
         return replace(self, encoded=encoded, encoded_bytes=n_bytes, pixels=no_pixels)
 

@@ -7,12 +7,35 @@ answer it, so one thread that did both would leave the GPU idle for half of the 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from focus_eval.bench.answering.ahead import Place
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from transformers import BatchFeature, PreTrainedTokenizerBase
+
+
+class ProcessorInputs(TypedDict, total=False):
+    """The keyword arguments of a processor that are read here; wrappers pass others too."""
+
+    text: str
+    images: Sequence[object] | None
+    videos: Sequence[object] | None
+
+
+class Processor(Protocol):
+    """A processor of transformers."""
+
+    def __call__(self, *args: object, **options: object) -> BatchFeature: ...
+
+
+# By the name of the wrapper's attribute.
+Processors = dict[str, "Processor | PreTrainedTokenizerBase"]
 
 
 class OwnProcessors:
@@ -22,21 +45,20 @@ class OwnProcessors:
     """
 
     def __init__(self) -> None:
-        self._spare: SimpleQueue[tuple[dict[str, Any], dict[str, Any]]] = SimpleQueue()
+        self._spare: SimpleQueue[tuple[Processors, Processors]] = SimpleQueue()
 
     @contextmanager
-    def of(self, model: object, place: Place) -> Iterator[dict[str, Any]]:
+    def of(self, model: object, place: Place) -> Iterator[dict[str, object]]:
         """Yield copies of the processors and tokenizers of `model`, by attribute name.
 
         Processors, but not tokenizers, move their inputs to the device only when `place` is near the model.
         """
-        from transformers import BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin
+        from transformers import PreTrainedTokenizerBase
 
-        kinds = (BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin)
-        originals = {name: value for name, value in vars(model).items() if isinstance(value, kinds)}
+        originals: Processors = {name: value for name, value in vars(model).items() if _is_processor(value)}
         copies = self._copies(originals)
         try:
-            # Of a tokenizer the ids are all there is, and wrappers set its fields.
+            # A tokenizer is not wrapped: its ids are small, and wrappers set its attributes.
             yield {
                 name: value if isinstance(value, PreTrainedTokenizerBase) else NearbyInputs(value, place)
                 for name, value in copies.items()
@@ -44,17 +66,24 @@ class OwnProcessors:
         finally:
             self._spare.put((originals, copies))
 
-    def _copies(self, originals: dict[str, Any]) -> dict[str, object]:
+    def _copies(self, originals: Processors) -> Processors:
         """A spare set of copies of `originals`, or a new one if none is spare or the originals changed."""
         try:
-            of, copies = self._spare.get_nowait()
+            sources, copies = self._spare.get_nowait()
         except Empty:
-            of, copies = {}, {}
+            sources, copies = {}, {}
         # Another processor may have been put into the model since.
-        if of.keys() == originals.keys() and all(of[name] is originals[name] for name in of):
+        if sources.keys() == originals.keys() and all(sources[name] is originals[name] for name in sources):
             return copies
         # In one call, so that a processor and its tokenizer stay a pair.
         return copy.deepcopy(originals)
+
+
+def _is_processor(value: object) -> TypeGuard[Processor | PreTrainedTokenizerBase]:
+    """True for a processor or tokenizer of transformers."""
+    from transformers import BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin
+
+    return isinstance(value, (BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin))
 
 
 class NearbyInputs:
@@ -63,7 +92,7 @@ class NearbyInputs:
     The device then holds the inputs of two batches, not those of all threads.
     """
 
-    def __init__(self, processor: Any, place: Place) -> None:
+    def __init__(self, processor: Processor, place: Place) -> None:
         self._processor = processor
         self._place = place
 
@@ -71,16 +100,16 @@ class NearbyInputs:
         """Return the processor's attribute."""
         return getattr(self._processor, name)
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: object, **options: object) -> BatchFeature:
         """Return the processor's inputs; their `to` waits until the place is near."""
         inputs = self._processor(*args, **options)
         move = getattr(inputs, "to", None)
         if move is not None:
 
-            def to(*targets: object, **to_options: object) -> Any:
+            def to(*targets: object, **to_options: object) -> object:
                 """Move the inputs to the device once the place is near."""
                 self._place.wait_until_near()
                 return move(*targets, **to_options)
 
-            inputs.to = to
+            vars(inputs)["to"] = to
         return inputs

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from focus_eval.bench.answering.frames import FrameBatch
 from focus_eval.bench.benchmarks.question import Benchmark, LengthEdges
@@ -27,9 +27,32 @@ from focus_eval.core.types import Question, local_path
 from focus_eval.keyframes.rows.records import SelectionRow, error_line
 from focus_eval.keyframes.subtitles.prompts import other_frames_note
 
-Document = Mapping[str, Any]
-# What tasks that no benchmark describes call the question, in the order in which they are looked for.
+if TYPE_CHECKING:
+    from lmms_eval.api.instance import GenerationOutput, Instance
+
+Document = Mapping[str, object]
+# A part of a chat message: {"type": "text", "text": ...}, or {"type": "video", "url": ...}.
+MessagePart = dict[str, object]
+# Fields that hold the question in tasks without a benchmark, the surest first.
 QUESTION_FIELDS = ("question", "Question", "query", "prompt")
+
+
+class Message(TypedDict):
+    """A chat message of a task."""
+
+    role: str
+    content: list[MessagePart]
+
+
+class SplitDocuments(Protocol):
+    """The documents of one split of a task, in order; lmms-eval gives a `datasets.Dataset`."""
+
+    def __getitem__(self, number: int, /) -> Document: ...
+    def __iter__(self) -> Iterator[Document]: ...
+
+
+# By task and split, as lmms-eval gives them to a wrapper.
+TaskDocuments = dict[str, Mapping[str, SplitDocuments]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +63,8 @@ class RequestParts:
     """
 
     context: str
-    generation: dict[str, Any]
-    look: Callable[..., Any]
+    generation: dict[str, object]
+    look: Callable[[Document], object]
     doc_id: int
     task: str
     split: str
@@ -57,13 +80,13 @@ class RequestParts:
         return getattr(self.look, "__self__", None)
 
     @property
-    def task_arguments(self) -> Mapping[str, Any]:
-        """What the task states for the prompts of this model (`lmms_eval_specific_kwargs`)."""
+    def task_arguments(self) -> Mapping[str, object]:
+        """The task's settings for prompts of this model (`lmms_eval_specific_kwargs`)."""
         return getattr(self.task_object, "lmms_eval_specific_kwargs", None) or {}
 
     @property
-    def own_prompt(self) -> Callable[..., str] | None:
-        """The task's function for a prompt with the subtitles of even frames; None if it writes none."""
+    def own_prompt(self) -> Callable[[Document, Mapping[str, object]], str] | None:
+        """The task's function for a prompt with subtitles of evenly spaced frames; None for a task without one."""
         config = getattr(self.task_object, "config", None)
         return getattr(getattr(config, "doc_to_text", None), "with_subtitles", None)
 
@@ -84,20 +107,20 @@ class TaskQuestion:
         error: why it cannot be asked, in one line; None if it can.
     """
 
-    request: Any
+    request: Instance
     parts: RequestParts
     question: Question
     path: Path | None = None
     benchmark: Benchmark | None = None
     document: Document = field(default_factory=dict)
-    messages: list[dict[str, Any]] | None = None
+    messages: list[Message] | None = None
     subtitles: SubtitleChoice | None = None
     error: str | None = None
 
     @property
     def is_padding(self) -> bool:
         """True for a copy of a request that only gives all ranks equally many calls; it gets no row."""
-        # lmms-eval's own mark on the copies that fill a rank up.
+        # lmms-eval marks the copies that it adds to a rank with fewer requests.
         return bool((self.request.metadata or {}).get("__padding_only__"))
 
     def bucket_of(self, seconds: float) -> str:
@@ -129,7 +152,7 @@ class ModelReply:
     """A model's reply to a question, or the error in its place.
 
     Args:
-        output: the wrapper's answer.
+        output: the wrapper's answer; None without one.
         error: why there is no answer, in one line; None without an error.
         fed_frames: indices of the frames fed to the model.
         fallback: reason why other frames than the chosen ones were fed; None if the chosen ones were.
@@ -141,7 +164,7 @@ class ModelReply:
         prompt_note: as in an `AnswerRow`.
     """
 
-    output: Any = None
+    output: GenerationOutput = None
     error: str | None = None
     fed_frames: tuple[int, ...] = ()
     fallback: str | None = None
@@ -153,7 +176,7 @@ class ModelReply:
     prompt_note: str = ""
 
 
-def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
+def request_parts(request: Instance, *, is_simple: bool) -> RequestParts:
     """Return the arguments of `request` by name."""
     if is_simple:
         context, generation, look, doc_id, task, split = request.args
@@ -163,8 +186,8 @@ def request_parts(request: Any, *, is_simple: bool) -> RequestParts:
 
 
 def read_request(
-    request: object,
-    documents: Mapping[str, Any],
+    request: Instance,
+    documents: Mapping[str, Mapping[str, SplitDocuments]],
     *,
     is_simple: bool,
     benchmark: Benchmark | None = None,
@@ -181,7 +204,7 @@ def read_request(
     """
     parts = request_parts(request, is_simple=is_simple)
     benchmark = benchmark or _benchmark(parts.task, benchmark_name)
-    # Stands in until the document is read: a document that cannot be read still gets a row.
+    # A document that cannot be read still gets a row, with the question as far as the request tells it.
     task_question = TaskQuestion(
         request=request,
         parts=parts,
@@ -237,15 +260,15 @@ def prompt_of(task_question: TaskQuestion, frame_batch: FrameBatch | None) -> Pr
             parts.context, parts.task_arguments, n_shown=len(frame_batch.frames), is_even=frame_batch.is_black
         )
         return Prompt(question_text=parts.context, note=note)
-    # Who is shown no frame gets no line of a frame either.
+    # A black frame shows nothing of the video, so no line of its subtitles is given either.
     times = () if frame_batch.is_black else tuple(round(time, 6) for time in frame_batch.times_seconds)
     return make_prompt(
         parts.context, task_question.question, choice, video_path=task_question.path, times=times, fps=frame_batch.fps
     )
 
 
-def rewrite_request(framed: FramedQuestion, prompt: Prompt, *, is_simple: bool) -> Any:
-    """Return a copy of the request with `prompt`, that takes its visuals or messages from a `ViewDocument`.
+def rewrite_request(framed: FramedQuestion, prompt: Prompt, *, is_simple: bool) -> Instance:
+    """Return a copy of the request with `prompt` that takes its visuals or messages from a `ViewDocument`.
 
     Several wrappers use the first request's function for a whole batch, so the visuals come from the document (the
     view of the model maps (task, split, doc_id) to its `ViewDocument`), never from a closure over one request. Some
@@ -262,23 +285,22 @@ def rewrite_request(framed: FramedQuestion, prompt: Prompt, *, is_simple: bool) 
     return new
 
 
-def messages_with(
-    messages: list[dict[str, Any]], prompt: Prompt, pictures: list[dict[str, Any]], *, text: str
-) -> list[dict[str, Any]]:
+def messages_with(messages: list[Message], prompt: Prompt, pictures: list[MessagePart], *, text: str) -> list[Message]:
     """Return chat messages with `pictures` in place of the video and `prompt` in place of the task's `text`.
 
     Interleaved pictures stand in their places among the lines; others before them.
     """
+    parts_of_text: list[MessagePart] = [{"type": "text", "text": prompt.text}]
     if prompt.sequence:
         waiting = list(pictures)
-        sequence = [waiting.pop(0) if line is None else {"type": "text", "text": line} for line in prompt.sequence]
-        start = [{"type": "text", "text": prompt.start}] if prompt.start else []
+        sequence: list[MessagePart] = [
+            waiting.pop(0) if line is None else {"type": "text", "text": line} for line in prompt.sequence
+        ]
+        start: list[MessagePart] = [{"type": "text", "text": prompt.start}] if prompt.start else []
         parts_of_text = [*waiting, *start, *sequence, {"type": "text", "text": prompt.question_text}]
-    else:
-        parts_of_text = [{"type": "text", "text": prompt.text}]
-    shown_messages = []
+    shown_messages: list[Message] = []
     for message in messages:
-        parts: list[dict[str, Any]] = []
+        parts: list[MessagePart] = []
         for part in message["content"]:
             if part["type"] == "video":
                 parts += [] if prompt.sequence else pictures
@@ -292,39 +314,39 @@ def messages_with(
 class ViewDocument:
     """A document for the view of a model: the visuals of one question, or its messages."""
 
-    visuals: Any = None
-    messages: Any = None
+    visuals: Sequence[object] = ()
+    messages: list[Message] | None = None
 
 
-def _visuals(document: ViewDocument) -> Any:
+def _visuals(document: ViewDocument) -> Sequence[object]:
     """The visuals of a view's document; takes the place of the task's `doc_to_visual`."""
     return document.visuals
 
 
-def _messages(document: ViewDocument) -> Any:
+def _messages(document: ViewDocument) -> list[Message] | None:
     """A copy of the messages of a view's document; takes the place of the task's `doc_to_messages`."""
     return copy.deepcopy(document.messages)  # some wrappers put a system message into the list
 
 
 def _load_media(
     parts: RequestParts, document: Document, *, is_simple: bool
-) -> tuple[Path | None, list[dict[str, Any]] | None]:
+) -> tuple[Path | None, list[Message] | None]:
     """The video path of `document`, and its chat messages (None for a simple request)."""
     try:
         media = parts.look(document)
     except SystemExit as error:  # lmms-eval's tasks end the process where a file is missing
         raise VideoError(str(error)) from error
     if is_simple:
-        visuals = media if isinstance(media, list) else [media]
-        return _single_video_path(visuals, parts), None
-    videos = [part["url"] for message in media for part in message["content"] if part["type"] == "video"]
-    return _single_video_path(videos, parts), media
+        return _single_video_path(media if isinstance(media, list) else [media], parts), None
+    messages: list[Message] = media if isinstance(media, list) else []
+    videos = [part["url"] for message in messages for part in message["content"] if part["type"] == "video"]
+    return _single_video_path(videos, parts), messages
 
 
 def _single_video_path(visuals: list[object], parts: RequestParts) -> Path | None:
     """The path of the one video among a document's visuals; raises InvalidInput for anything else."""
     videos = [visual for visual in visuals if isinstance(visual, str)]
-    # k frames of one video is what a selection means; two videos, or an image, have none.
+    # A selection is k frames of one video, so two videos or an image have none.
     if len(videos) != 1 or len(visuals) != 1:
         use = "use a task that gives it"
         if parts.task.endswith("_i"):  # LongVideoBench's pictures; its videos are beside them
@@ -361,41 +383,3 @@ def _benchmark(task: str, name: str = "") -> Benchmark | None:
         return benchmark_of_task(task)
     except UnknownName:
         return None
-
-
-def form_batches(model: Any, queue: list[TaskQuestion]) -> list[list[TaskQuestion]]:
-    """Return `queue` in the batches, and the order, of the stock wrapper.
-
-    Equal batches have equal padding, which makes answers comparable with a stock run. One question at a time needs no
-    order, and keeps that of the documents: neighbours often share a video. Only questions of one task and split go
-    together: the wrappers look a whole batch up in the first question's task.
-    """
-    size = int(model.batch_size)
-    if size == 1:
-        return [[task_question] for task_question in queue]
-    # The wrappers' own class: rules written again here could drift from theirs.
-    from lmms_eval.utils import Collator
-
-    by_task: dict[tuple[str, str], list[tuple[TaskQuestion]]] = {}
-    for task_question in queue:
-        by_task.setdefault((task_question.parts.task, task_question.parts.split), []).append((task_question,))
-    batches: list[list[TaskQuestion]] = []
-    for entries in by_task.values():
-        collator = Collator(
-            entries,
-            lambda entry: sort_key(model, entry[0]),
-            group_fn=lambda entry: entry[0].parts.generation,
-            grouping=True,
-        )
-        batches += [[entry[0] for entry in batch] for batch in collator.get_batched(n=size, batch_fn=None)]
-    return batches
-
-
-def sort_key(model: Any, task_question: TaskQuestion) -> object:
-    """Return the stock wrapper's key for sorting `task_question`: by text, the longest first in simple wrappers."""
-    context = task_question.parts.context
-    if not model.is_simple:
-        return context
-    # The stock order is by length in the wrapper's own tokens; some wrappers have no `tok_encode`.
-    encode = getattr(model, "tok_encode", None) or model.tokenizer.encode
-    return (-len(encode(context)), context)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from focus_eval.bench.answering.choosing import FrameChoice
-from focus_eval.bench.answering.questions import TaskQuestion
+from focus_eval.bench.answering.questions import SplitDocuments, TaskQuestion
 from focus_eval.bench.benchmarks.question import Benchmark
 from focus_eval.bench.rows.entries import FileEntry, holds_own_rows, read_own_rows
 from focus_eval.bench.rows.packed import run_folder
@@ -44,7 +44,7 @@ class ReplayedSelections:
         path: Path,
         *,
         frames: int,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
     ) -> None:
         self.k = frames
         self._path = path
@@ -71,7 +71,7 @@ class ReplayedSelections:
         return identity_hash(self.identity)
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The hash of the file's content, and the options of reading it."""
         options = {**self._options, **self._format_options}
         return {"content": self._content, "options": options, "frames": self.k}
@@ -96,7 +96,7 @@ class ReplayedSelections:
                 "(selections.allow_missing=true records an error for each of them instead)"
             )
 
-    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Any]) -> None:
+    def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Mapping[str, SplitDocuments]]) -> None:
         """Call `prepare` for each benchmark among `questions`; `documents` are those of the tasks by split."""
         asked_ids: dict[tuple[str, str], set[str]] = {}
         benchmarks: dict[tuple[str, str], Benchmark] = {}
@@ -159,7 +159,7 @@ class ReplayedSelections:
         )
 
     @property
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         """Facts for the rows: the name of the file of selections."""
         return {"replayed_from": self._path.name}
 

@@ -17,15 +17,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from traceback import clear_frames
-from typing import Any, ClassVar, Protocol
 
 from loguru import logger
 
 from focus_eval.bench.answering.ahead import Place
-from focus_eval.bench.answering.frames import FrameBatch
 from focus_eval.bench.answering.processors import OwnProcessors
 from focus_eval.bench.answering.questions import (
     FramedQuestion,
+    MessagePart,
     ModelReply,
     ViewDocument,
     messages_with,
@@ -33,33 +32,11 @@ from focus_eval.bench.answering.questions import (
     rewrite_request,
 )
 from focus_eval.bench.answering.tracing import GenerateTrace, end_of_prompt, prompt_record
-from focus_eval.bench.benchmarks.subtitles import Prompt, SubtitleLayoutOption, SubtitleModeOption, SubtitleOptions
+from focus_eval.bench.answering.wrapper import Wrapper
+from focus_eval.bench.benchmarks.subtitles import Prompt
 from focus_eval.core.errors import AnswerError, InvalidInput, RunError, is_device_failure
 from focus_eval.keyframes.rows.records import error_line
 from focus_eval.keyframes.subtitles.prompts import OTHER_FRAMES
-
-
-class Wrapper(Protocol):
-    """What a session uses of a wrapper; `lmms.adapter.FrameAdapter` describes each."""
-
-    model_id: ClassVar[str]
-    is_simple: ClassVar[bool]
-    takes_mixed_sizes: ClassVar[bool]
-    prepares_ahead: ClassVar[bool]
-    task_dict: dict[str, Any]
-    batch_size: Any  # a number, or a text of one
-
-    @property
-    def frames_merged(self) -> int: ...
-    @property
-    def questions_at_once(self) -> int | None: ...
-    def subtitle_options(self, mode: SubtitleModeOption, layout: SubtitleLayoutOption) -> SubtitleOptions: ...
-    def ready(self, frame_batch: FrameBatch) -> FrameBatch: ...
-    def visuals(self, frame_batch: FrameBatch) -> Any: ...
-    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, object]]: ...
-    def trace_model(self, view: object, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None: ...
-    def wrapper_generate(self, requests: Sequence[object]) -> list[Any]: ...
-    def close(self) -> None: ...
 
 
 class WrapperSession:
@@ -236,7 +213,7 @@ class WrapperSession:
         prompts: Sequence[Prompt],
         trace: GenerateTrace,
         processors: Mapping[str, object],
-    ) -> Any:
+    ) -> Wrapper:
         """Return a shallow copy of the wrapper that knows only this batch's documents and records calls in `trace`.
 
         Args:
@@ -244,13 +221,12 @@ class WrapperSession:
         """
         # Shallow: the weights are shared, while documents, model and progress bar are this batch's own. Wrappers look
         # their documents up in `self.task_dict`, so the frames come to them from there.
-        view: Any = copy.copy(self.model)
-        vars(view).update(processors)
-        view._rank = -1  # silences the wrapper's own progress bar, which would start again with every batch
-        view.task_dict = {}
+        view, documents = copy.copy(self.model), dict[str, dict[str, dict[int, ViewDocument]]]()
         for framed, prompt in zip(batch, prompts, strict=True):
             task, split, doc_id = framed.task_question.parts.key
-            view.task_dict.setdefault(task, {}).setdefault(split, {})[doc_id] = self._view_document(framed, prompt)
+            documents.setdefault(task, {}).setdefault(split, {})[doc_id] = self._view_document(framed, prompt)
+        # A rank other than 0 shows no progress bar: the wrapper's own would start again with every batch.
+        vars(view).update({**processors, "task_dict": documents, "_rank": -1})
         self.model.trace_model(view, batch, trace)
         return view
 
@@ -265,7 +241,7 @@ class WrapperSession:
         text = task_question.parts.context
         if frame_batch is None and prompt.text == text:
             return ViewDocument(messages=task_question.messages)
-        video = [{"type": "video", "url": str(task_question.path)}]
+        video: list[MessagePart] = [{"type": "video", "url": str(task_question.path)}]
         pictures = video if frame_batch is None else self.model.video_parts(frame_batch)
         return ViewDocument(messages=messages_with(task_question.messages or [], prompt, pictures, text=text))
 

@@ -16,8 +16,9 @@ from focus_eval.bench.answering.ahead import AnswerQueue, Batch
 from focus_eval.bench.answering.cell import Cell
 from focus_eval.bench.answering.choosing import Chooser, FrameChoice
 from focus_eval.bench.answering.frames import DecodedFrames, frames_to_decode, make_frame_batch, read_frames
-from focus_eval.bench.answering.questions import FramedQuestion, TaskQuestion, form_batches
+from focus_eval.bench.answering.questions import FramedQuestion, TaskQuestion
 from focus_eval.bench.answering.session import WrapperSession
+from focus_eval.bench.answering.wrapper import form_batches
 from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError
 from focus_eval.keyframes.rows.records import error_line
 

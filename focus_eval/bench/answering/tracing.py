@@ -11,18 +11,85 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from focus_eval.bench.answering.ahead import Place
 from focus_eval.core.errors import RunError
 from focus_eval.keyframes.rows.identity import versions
 
-# A token that stands for visual features comes hundreds of times in a row.
+if TYPE_CHECKING:
+    from torch import Tensor
+    from typing_extensions import Required, Unpack
+
+# Placeholder tokens of visual features come hundreds of times in a row.
 _REPEATED = re.compile(r"(<[^<>]+>)\1{2,}")
-# Covers an opening tag and blanks.
+# Enough for an opening tag and blanks.
 PROMPT_END_TOKENS = 16
-# Where lmms-eval's wrappers keep what turns text into tokens.
+# Attributes in which lmms-eval's wrappers keep a tokenizer, or a processor that has one.
 _TOKENIZERS = ("tokenizer", "_tokenizer", "processor", "_processor", "_image_processor")
+
+
+class GenerateInputs(TypedDict, total=False):
+    """The keyword arguments of a transformers model's `generate` that are read here; wrappers pass others too."""
+
+    input_ids: Tensor  # (batch, length), as `inputs`
+    inputs: Tensor
+    attention_mask: Tensor
+    pad_token_id: int
+    pixel_values: Tensor
+    pixel_values_videos: Tensor
+    image_grid_thw: Tensor  # (images, 3): patches in time, height and width
+    video_grid_thw: Tensor
+    image_sizes: Tensor
+
+
+class GeneratingModel(Protocol):
+    """A model of transformers."""
+
+    def __call__(self, *args: object, **inputs: object) -> object: ...
+    def generate(self, *args: Tensor, **inputs: Unpack[GenerateInputs]) -> Tensor: ...
+
+
+class CountsFrames(Protocol):
+    """Counts the frames per question in the inputs of `generate`; None if they do not show it."""
+
+    def __call__(self, inputs: GenerateInputs) -> list[int] | None: ...
+
+
+class Tokenizer(Protocol):
+    """A tokenizer of transformers."""
+
+    def decode(self, ids: object, *, skip_special_tokens: bool) -> str: ...
+
+
+class ImageUrl(TypedDict, total=False):
+    """Address or content of an image or video in a chat message."""
+
+    url: str
+    detail: str
+
+
+class ChatPart(TypedDict, total=False):
+    """A part of a chat message in OpenAI's format."""
+
+    type: Required[str]
+    text: str
+    image_url: ImageUrl
+    video_url: ImageUrl
+
+
+class ChatMessage(TypedDict):
+    """A chat message in OpenAI's format."""
+
+    role: str
+    content: str | list[ChatPart]
+
+
+class ChatPayload(TypedDict, total=False):
+    """The keywords of `chat.completions.create` that are read here; wrappers pass others too."""
+
+    messages: Required[list[ChatMessage]]
+    model: str
 
 
 @dataclass(kw_only=True)
@@ -49,7 +116,7 @@ class GenerateTrace:
     prompt_end: list[int] = field(default_factory=list)
     place: Place | None = None
     wants_prompt_record: bool = False
-    sent: dict[str, Any] = field(default_factory=dict)
+    sent: dict[str, object] = field(default_factory=dict)
 
     def take_model(self) -> None:
         """Wait until the model is free for this batch. Raises RunError if the run ends first."""
@@ -58,7 +125,7 @@ class GenerateTrace:
         try:
             self.place.take_model()
         except RunError as error:
-            # Keep the error: the wrapper may swallow it.
+            # Some wrappers catch it and answer ""; the session raises it again from here.
             self.error = error
             raise
 
@@ -70,7 +137,7 @@ class GenerateTrace:
         try:
             yield
         except BaseException as error:
-            # The wrapper may swallow it; the session raises it again from here.
+            # As in `take_model`.
             self.error = error
             raise
         finally:
@@ -83,10 +150,10 @@ class TracedModel:
     Args:
         model: a transformers model.
         trace: takes the record of each call.
-        frames_reaching: given the keyword arguments of `generate`, returns the number of frames per question or None.
+        frames_reaching: counts the frames in the keyword arguments of `generate`.
     """
 
-    def __init__(self, model: Any, trace: GenerateTrace, frames_reaching: Any) -> None:
+    def __init__(self, model: GeneratingModel, trace: GenerateTrace, frames_reaching: CountsFrames) -> None:
         self._model = model
         self._trace = trace
         self._frames_reaching = frames_reaching
@@ -96,11 +163,11 @@ class TracedModel:
         """Return the model's attribute."""
         return getattr(self._model, name)
 
-    def __call__(self, *args: Any, **inputs: Any) -> Any:
+    def __call__(self, *args: object, **inputs: object) -> object:
         """Call the model; this is not recorded."""
         return self._model(*args, **inputs)
 
-    def generate(self, *args: Any, **inputs: Any) -> Any:
+    def generate(self, *args: Tensor, **inputs: Unpack[GenerateInputs]) -> Tensor:
         """Generate; record seconds, tokens, frames and an exception, which is raised again."""
         trace = self._trace
         trace.take_model()
@@ -118,7 +185,9 @@ class TracedModel:
         return output
 
 
-def token_counts(prompt_ids: Any, output: Any, inputs: dict[str, Any], config: Any) -> list[dict[str, int]]:
+def token_counts(
+    prompt_ids: Tensor | None, output: Tensor, inputs: GenerateInputs, config: object
+) -> list[dict[str, int]]:
     """Return the token counts of each question: "input" (without padding), "output", and "vision" if above 0.
 
     "vision" counts the tokens that stand for frames in the input, as in Qwen-VL and LLaVA-OneVision. The list is empty
@@ -149,8 +218,8 @@ def token_counts(prompt_ids: Any, output: Any, inputs: dict[str, Any], config: A
     return counts
 
 
-def describe_tensors(model: Any, prompt_ids: Any, inputs: Mapping[str, Any]) -> dict[str, object]:
-    """Return what `generate` gets for a batch's first question: token ids without padding, frame pixels, settings.
+def describe_tensors(model: object, prompt_ids: Tensor, inputs: GenerateInputs) -> dict[str, object]:
+    """Return the inputs of a batch's first question: token ids without padding, frame pixels, settings.
 
     Args:
         prompt_ids: token ids `(batch, length)`.
@@ -158,7 +227,7 @@ def describe_tensors(model: Any, prompt_ids: Any, inputs: Mapping[str, Any]) -> 
     """
     config, mask = getattr(model, "config", None), inputs.get("attention_mask")
     ids = prompt_ids[0] if mask is None or mask.shape != prompt_ids.shape else prompt_ids[0][mask[0].bool()]
-    defaults: Mapping[str, Any] = getattr(getattr(model, "generation_config", None), "to_diff_dict", dict)()
+    defaults: Mapping[str, object] = getattr(getattr(model, "generation_config", None), "to_diff_dict", dict)()
     return {
         "token_ids": ids.tolist(),
         "frame_pixels": _frame_pixels(inputs, config),
@@ -174,19 +243,19 @@ def numeric_formats(model: object) -> dict[str, str]:
     return {"dtype": str(dtype).removeprefix("torch."), "attention": str(attention or "")}
 
 
-def image_parts(messages: Iterable[Mapping[str, object]]) -> Iterator[dict[str, Any]]:
+def image_parts(messages: Iterable[ChatMessage]) -> Iterator[ChatPart]:
     """Yield the image parts of chat messages in order."""
     for message in messages:
         if isinstance(message["content"], list):
             yield from (part for part in message["content"] if part.get("type") == "image_url")
 
 
-def describe_messages(payload: Mapping[str, Any]) -> dict[str, object]:
-    """Return "text" and "generation" of a chat request; images in the text are format, size and hash."""
-    lines = []
+def describe_messages(payload: ChatPayload) -> dict[str, object]:
+    """Return "text" and "generation" of a chat request; an image is described by its format, size and hash."""
+    lines: list[str] = []
     for message in payload["messages"]:
         content = message["content"]
-        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        parts: list[ChatPart] = [{"type": "text", "text": content}] if isinstance(content, str) else content
         lines += [f"{message['role']}: {_part_text(part)}" for part in parts]
     parameters = {name: value for name, value in payload.items() if name != "messages"}
     return {"text": "\n".join(lines), "generation": _plain(parameters)}
@@ -233,26 +302,26 @@ def fold_repeats(text: str) -> str:
     return _REPEATED.sub(lambda match: f"{match[1]}*{len(match[0]) // len(match[1])}", text)
 
 
-def _tokenizer(view: Any) -> Any:
+def _tokenizer(view: object) -> Tokenizer | None:
     """The tokenizer among the attributes of a model's wrapper; None if there is none."""
-    components: Iterable[Any] = (getattr(view, name, None) for name in _TOKENIZERS)
+    components = [getattr(view, name, None) for name in _TOKENIZERS]
     tokenizers = [getattr(item, "tokenizer", item) for item in components if item is not None]
     return next((item for item in tokenizers if hasattr(item, "decode")), None)
 
 
-def _frame_pixels(inputs: Mapping[str, Any], config: Any) -> list[int]:
+def _frame_pixels(inputs: GenerateInputs, config: object) -> list[int]:
     """[height, width] in pixels of a frame in the inputs of `generate`; [] if they do not show it."""
-    grids = [inputs.get(name) for name in ("video_grid_thw", "image_grid_thw")]
-    grid = next((item for item in grids if item is not None), None)
+    grid = inputs.get("video_grid_thw")
+    grid = inputs.get("image_grid_thw") if grid is None else grid
     patch = getattr(getattr(config, "vision_config", None), "patch_size", None)
     if grid is not None and isinstance(patch, int):
         return [patch * int(grid[0][1]), patch * int(grid[0][2])]
-    kinds = [inputs.get(name) for name in ("pixel_values_videos", "pixel_values")]
-    pixels = next((item for item in kinds if item is not None), None)
+    pixels = inputs.get("pixel_values_videos")
+    pixels = inputs.get("pixel_values") if pixels is None else pixels
     return [int(side) for side in pixels.shape[-2:]] if pixels is not None and pixels.ndim >= 4 else []
 
 
-def _part_text(part: Mapping[str, Any]) -> str:
+def _part_text(part: ChatPart) -> str:
     """A part of a message as text: its text, or format, bytes and hash of an image or video."""
     if part.get("type") == "text":
         return str(part["text"])

@@ -360,7 +360,7 @@ def _at(document: Mapping[str, object], path: str) -> object:
     """
     if path in document:
         return document[path]
-    value: Any = document
+    value: object = document
     for name, by in re.findall(r"([^.\[\]]+)|\[([^\[\]]+)\]", path):
         value = value.get(name or str(document.get(by))) if isinstance(value, Mapping) else None
     return None if value is document else value

@@ -262,7 +262,7 @@ def read_documents(path: Path) -> list[Mapping[str, object]]:
     return rows
 
 
-def _csv_rows(path: Path) -> list[dict[str, Any]]:
+def _csv_rows(path: Path) -> list[dict[str, str | None]]:
     text = read_text(path)
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # the default limit is 128 KB a field
     try:
@@ -337,9 +337,10 @@ def read_rates(path: str | Path) -> dict[str, VideoRate]:
                 f"{path}:{number}: duration_s {seconds!r} or fps {fps!r} is not a number; "
                 "write seconds and frames a second, such as 190.16 and 30000/1001"
             ) from error
-        if not row.get("id") or row["id"] in rates:
-            raise InvalidInput(f"{path}:{number}: id {row.get('id')!r} is missing or occurs twice")
-        rates[row["id"]] = rate
+        video_id = row["id"]
+        if not video_id or video_id in rates:
+            raise InvalidInput(f"{path}:{number}: id {video_id!r} is missing or occurs twice")
+        rates[video_id] = rate
     return rates
 
 

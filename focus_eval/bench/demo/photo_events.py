@@ -24,6 +24,8 @@ from focus_eval.core.processes import follow_parent
 from focus_eval.keyframes.rows.records import replace_file
 
 if TYPE_CHECKING:
+    from multiprocessing.queues import SimpleQueue
+
     from PIL import Image
 
 WIDTH, HEIGHT = 320, 180
@@ -100,7 +102,7 @@ def rows_of(board: Storyboard) -> list[dict[str, object]]:
     return [_row(board, number, question) for number, question in enumerate(board.questions)]
 
 
-def _row(board: Storyboard, number: int, question: BoardQuestion) -> dict[str, Any]:
+def _row(board: Storyboard, number: int, question: BoardQuestion) -> dict[str, object]:
     """One question of a video as a row of LongVideoBench's validation split; `number` is part of its id."""
     seconds = board.duration_seconds
     middles = [(start + stop - 1) / 2 / board.fps for start, stop in question.scenes]
@@ -152,7 +154,7 @@ def _write_videos(
         reporting.join()
 
 
-def _report(steps: Any, progress: Progress) -> None:
+def _report(steps: SimpleQueue[tuple[str, int, int] | None], progress: Progress) -> None:
     """Pass every step that the writing processes send to `progress`, until None."""
     for step in iter(steps.get, None):
         progress(*step)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from lmms_eval.api.instance import unwrap_generation_output
 from loguru import logger
@@ -17,11 +17,11 @@ from focus_eval.bench.answering.ahead import own_cores
 from focus_eval.bench.answering.cell import Cell
 from focus_eval.bench.answering.choosing import Chooser
 from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
-from focus_eval.bench.answering.questions import FramedQuestion, TaskQuestion, read_request
+from focus_eval.bench.answering.questions import FramedQuestion, MessagePart, TaskDocuments, TaskQuestion, read_request
 from focus_eval.bench.answering.run import WrittenAnswer, answer
 from focus_eval.bench.answering.session import WrapperSession
 from focus_eval.bench.answering.stream import CellQuestions
-from focus_eval.bench.answering.tracing import GenerateTrace, TracedModel
+from focus_eval.bench.answering.tracing import GenerateInputs, GenerateTrace, GeneratingModel, TracedModel
 from focus_eval.bench.benchmarks.subtitles import SubtitleLayoutOption, SubtitleModeOption, SubtitleOptions
 from focus_eval.bench.lmms import patches
 from focus_eval.bench.lmms.arguments import (
@@ -31,6 +31,7 @@ from focus_eval.bench.lmms.arguments import (
     check_chooser,
     default_of,
     make_chooser,
+    number_argument,
     split_arguments,
     store_of,
 )
@@ -46,6 +47,10 @@ from focus_eval.bench.lmms.tasks import NO_ANSWER
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.video.feed import DecodeProcesses, n_processes_for
+
+if TYPE_CHECKING:
+    from lmms_eval.api.instance import GenerationOutput, Instance
+    from typing_extensions import Self
 
 OptionsT = TypeVar("OptionsT", bound=SessionOptions)
 
@@ -114,14 +119,18 @@ class FrameAdapter:
 
     session: WrapperSession
     context: PluginRun
-    _unwrapped: object = None
+    prepared: object
+    _unwrapped: GeneratingModel | None = None
 
     # Provided by the wrapper.
-    task_dict: dict[str, Any]
+    task_dict: TaskDocuments
     is_simple: ClassVar[bool]
-    batch_size: Any
+    if TYPE_CHECKING:
 
-    def __init__(self, **arguments: Any) -> None:
+        @property
+        def batch_size(self) -> int: ...
+
+    def __init__(self, **arguments: object) -> None:
         """Check all arguments before any weights load, then load encoders and the stock wrapper."""
         with patches.command_line_errors():
             patches.refuse_response_cache()
@@ -165,7 +174,7 @@ class FrameAdapter:
         model._load(wrapper_arguments, options)
         return model.session
 
-    def _load(self, wrapper_arguments: dict[str, Any], options: SessionOptions) -> None:
+    def _load(self, wrapper_arguments: dict[str, object], options: SessionOptions) -> None:
         """Build the stock wrapper from its own arguments, and the session with it."""
         self.defaults(wrapper_arguments)
         # The wrapper's own constructor: nothing of it is repeated here.
@@ -176,8 +185,9 @@ class FrameAdapter:
         self._wrapper_arguments = wrapper_arguments
         self._rank_and_world = patches.rank_and_world()
         self.check_loaded()
-        max_frames = int(wrapper_arguments[self.frames_argument])
-        self.session = WrapperSession(self, max_frames=max_frames, decode_gigabytes=options.decode_gigabytes)
+        self.session = WrapperSession(
+            self, max_frames=self.frame_limit(wrapper_arguments), decode_gigabytes=options.decode_gigabytes
+        )
 
     # What an adapter may override.
 
@@ -199,7 +209,7 @@ class FrameAdapter:
         # The first class behind the adapter with a constructor: adapters may have bases of their own between the two.
         return next(kind for kind in cls.__mro__ if not issubclass(kind, FrameAdapter) and "__init__" in vars(kind))
 
-    def prepare(self, adapter_arguments: Any, wrapper_arguments: dict[str, Any]) -> Any:
+    def prepare(self, adapter_arguments: object, wrapper_arguments: dict[str, object]) -> object:
         """Check the adapter's own arguments before any weight loads; the return value is stored as `self.prepared`.
 
         Args:
@@ -220,11 +230,11 @@ class FrameAdapter:
         """Return the frames in the wrapper's own form, made while an earlier question is answered; by default as is."""
         return frame_batch
 
-    def visuals(self, frame_batch: FrameBatch) -> Any:
+    def visuals(self, frame_batch: FrameBatch) -> Sequence[object]:
         """Return what `doc_to_visual` gives the wrapper for these frames: by default a path that carries them."""
         return [PathWithFrames(frame_batch)]
 
-    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, object]]:
+    def video_parts(self, frame_batch: FrameBatch) -> list[MessagePart]:
         """Return the chat-message parts for the video: one video part, or one image a frame if their sizes differ."""
         if frame_batch.scales is None:
             return [{"type": "video", "url": PathWithFrames(frame_batch)}]
@@ -234,7 +244,7 @@ class FrameAdapter:
         """Return the part of what the model wrote that the wrapper returns: by default all of it."""
         return text
 
-    def frames_reaching(self, inputs: Mapping[str, object]) -> list[int] | None:
+    def frames_reaching(self, inputs: GenerateInputs) -> list[int] | None:
         """Return the number of frames per question, read from the inputs of `generate`; None if they do not show it."""
         return None
 
@@ -243,13 +253,21 @@ class FrameAdapter:
         """Number of questions asked in parallel, each alone (an API); None if the wrapper forms batches."""
         return None
 
-    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Let the model of `view`, a shallow copy of this adapter for `batch`, record its calls in `trace`."""
         if self._unwrapped is None:
             self._unwrapped = self.model  # type: ignore[attr-defined]  # taking it out of accelerate costs milliseconds
-        view._model = TracedModel(self._unwrapped, trace, self.frames_reaching)
+        vars(view)["_model"] = TracedModel(self._unwrapped, trace, self.frames_reaching)
 
     # What a caller may use.
+
+    @classmethod
+    def frame_limit(cls, wrapper_arguments: Mapping[str, object]) -> int:
+        """Return the most frames that the wrapper takes, by its arguments. Raises InvalidInput without such a limit."""
+        limit = number_argument(cls.model_id, wrapper_arguments, cls.frames_argument)
+        if limit is None:
+            raise InvalidInput(f"{cls.model_id}: set frames= to the number of frames")
+        return limit
 
     @classmethod
     def subtitle_options(cls, mode: SubtitleModeOption, layout: SubtitleLayoutOption) -> SubtitleOptions:
@@ -302,7 +320,7 @@ class FrameAdapter:
         """Questions, errors, unparsed answers and fallbacks of this rank since the run began."""
         return self._counts
 
-    def generate_until(self, requests: Sequence[object]) -> list[str]:
+    def generate_until(self, requests: Sequence[Instance]) -> list[GenerationOutput]:
         """Return the answers to `requests` in order; a question that fails gives `NO_ANSWER` and an error row."""
         with patches.command_line_errors():
             patches.refuse_response_cache()
@@ -318,7 +336,7 @@ class FrameAdapter:
                 )
                 for request in requests
             ]
-            outputs: dict[int, Any] = {}
+            outputs: dict[int, GenerationOutput] = {}
             work: dict[Cell, list[TaskQuestion]] = {}
             for question in questions:
                 cell = self.context.record.cell_of(
@@ -369,12 +387,12 @@ class FrameAdapter:
                 yield written
                 progress.update()
 
-    def wrapper_generate(self, requests: Sequence[object]) -> list[Any]:
+    def wrapper_generate(self, requests: Sequence[Instance]) -> list[GenerationOutput]:
         """Return the stock wrapper's answers to `requests`; called on a view whose documents hold the chosen frames."""
         # The stock code sees requests like any other; only what their documents show is ours.
         return super().generate_until(requests)  # type: ignore[misc, no-any-return]
 
-    def generate_until_multi_round(self, requests: Sequence[object]) -> list[str]:
+    def generate_until_multi_round(self, requests: Sequence[Instance]) -> list[str]:
         """Raise NotImplementedError: the frames of a second round are not defined."""
         raise NotImplementedError(f"{self.model_id}: questions of several rounds are not supported")
 
@@ -410,7 +428,7 @@ class FrameAdapter:
 
     def _checked_wrapper(
         self, arguments: Mapping[str, object], kind: type[OptionsT], frames: int | None
-    ) -> tuple[OptionsT, dict[str, Any], int]:
+    ) -> tuple[OptionsT, dict[str, object], int]:
         """Check the arguments and set `prepared`; return options of `kind`, the wrapper's arguments, and K."""
         self.check_installed()
         base = self.wrapper()
@@ -418,26 +436,27 @@ class FrameAdapter:
             self.model_id, arguments, base, kind=kind, own_options=self.own_options, passed_on=self.passed_on()
         )
         frames = self._agree_on_frames(frames or getattr(options, "frames", None), wrapper_arguments, base)
-        batch_size = wrapper_arguments.get("batch_size", 1)
-        if self.largest_batch is not None and int(batch_size) > self.largest_batch:
+        batch_size = number_argument(self.model_id, wrapper_arguments, "batch_size") or 1
+        if self.largest_batch is not None and batch_size > self.largest_batch:
             raise InvalidInput(f"{self.model_id} takes batch_size={self.largest_batch} at most, not {batch_size}")
         self.prepared = self.prepare(adapter_arguments, wrapper_arguments)
         return options, wrapper_arguments, frames
 
-    def _agree_on_frames(self, frames: int | None, wrapper_arguments: dict[str, Any], base: type) -> int:
+    def _agree_on_frames(self, frames: int | None, wrapper_arguments: dict[str, object], base: type) -> int:
         """Return K, and set the wrapper's frame limit to it unless given.
 
         K is `frames`, else the given limit, else the wrapper's default; above a given limit it raises InvalidInput.
         """
-        limit = wrapper_arguments.get(self.frames_argument)
-        frames = frames or limit or default_of(base, self.frames_argument)
+        limit = number_argument(self.model_id, wrapper_arguments, self.frames_argument)
+        default = default_of(base, self.frames_argument)
+        frames = frames or limit or (default if isinstance(default, int) else None)
         if frames is None:
             raise InvalidInput(f"{self.model_id}: set frames= to the number of frames")
-        if limit is not None and frames > int(limit):
+        if limit is not None and frames > limit:
             raise InvalidInput(f"frames={frames} is more than {self.frames_argument}={limit}, the most the model takes")
         # The wrapper may cut to its own most frames; it must be no lower than ours.
-        wrapper_arguments.setdefault(self.frames_argument, int(frames))
-        return int(frames)
+        wrapper_arguments.setdefault(self.frames_argument, frames)
+        return frames
 
 
 def mark_as_cut(output: object) -> object:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from focus_eval.bench.answering.choosing import Chooser, SamplerChooser
 from focus_eval.bench.answering.replay import ReplayedSelections
@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 NATIVE = "native"
 OptionsT = TypeVar("OptionsT", bound="SessionOptions")
+T = TypeVar("T")
 _QUOTED = re.compile(r"""^(['"])(.*)\1$""", re.DOTALL)
 _WITH_OPTIONS = ("sampler", "encoder", "selections")
-# Given by lmms-eval beside --model_args; which of them a wrapper takes is its own affair.
+# lmms-eval passes these to every model, beside --model_args; not every wrapper takes all of them.
 _FROM_COMMAND_LINE = ("batch_size", "max_batch_size", "device")
 
 
@@ -86,7 +87,7 @@ class AdapterOptions(SessionOptions):
     sampler: str = ""
     sampler_options: Mapping[str, object] = field(default_factory=dict)
     encoder: str = ""
-    encoder_options: Mapping[str, Any] = field(default_factory=dict)
+    encoder_options: Mapping[str, object] = field(default_factory=dict)
     selections: str = ""
     selections_options: Mapping[str, object] = field(default_factory=dict)
     frames: int | None = option(None, at_least=1)
@@ -112,7 +113,7 @@ class AdapterOptions(SessionOptions):
 
     def _check_who_chooses(self) -> None:
         """Raise InvalidInput unless exactly one of sampler and selections chooses, and the other options fit it."""
-        # Both or neither: then it is not said who chooses.
+        # Exactly one of sampler= and selections= must be given.
         if bool(self.sampler) == bool(self.selections):
             raise InvalidInput(
                 "give either sampler=NAME (sampler=native for the wrapper's own sampling) or selections=FILE, not both"
@@ -138,7 +139,7 @@ def split_arguments(
     kind: type[OptionsT],
     own_options: Callable[..., object] | None = None,
     passed_on: tuple[str, ...] = (),
-) -> tuple[OptionsT, dict[str, Any], Any]:
+) -> tuple[OptionsT, dict[str, object], object]:
     """Return (options of `kind`, the wrapper's arguments by name, an instance of `own_options` or None).
 
     Args:
@@ -158,14 +159,15 @@ def split_arguments(
     owners = [name for name in _WITH_OPTIONS if f"{name}_options" in declared_names]
     wrapper_parameters = [*constructor_parameters(base), *passed_on]
     adapter_names = [*declared_types(own_options)] if own_options else []
-    plugin_arguments: dict[str, Any] = {}
-    wrapper_arguments: dict[str, Any] = {}
-    adapter_arguments: dict[str, Any] = {}
+    plugin_arguments: dict[str, object] = {}
+    plugin_options: dict[str, dict[str, object]] = {}
+    wrapper_arguments: dict[str, object] = {}
+    adapter_arguments: dict[str, object] = {}
     for name, value in arguments.items():
         # `--model_args` is a flat list of pairs, so an option carries the name of what it belongs to.
         head, dot, tail = name.partition(".")
         if dot and head in owners:
-            plugin_arguments.setdefault(f"{head}_options", {})[tail] = value
+            plugin_options.setdefault(f"{head}_options", {})[tail] = value
         elif name in plain_names:
             plugin_arguments[name] = value
         elif name in adapter_names:
@@ -173,7 +175,7 @@ def split_arguments(
         elif name in wrapper_parameters or name in _FROM_COMMAND_LINE:
             wrapper_arguments[name] = value
         else:
-            # An ignored typing error would leave the default in force for a run of hours.
+            # With a misspelt name ignored, a run of hours would use the default.
             known_names = [
                 *plain_names,
                 *adapter_names,
@@ -186,8 +188,8 @@ def split_arguments(
         if name in wrapper_arguments and name not in wrapper_parameters:
             del wrapper_arguments[name]
     adapter_options = make(model, own_options, texts(adapter_arguments)) if own_options else None
-    plain_texts = texts({name: value for name, value in plugin_arguments.items() if name in plain_names})
-    return make("--model_args", kind, {**plugin_arguments, **plain_texts}), wrapper_arguments, adapter_options
+    options = make("--model_args", kind, {**texts(plugin_arguments), **plugin_options})
+    return options, wrapper_arguments, adapter_options
 
 
 def constructor_parameters(base: type) -> list[str]:
@@ -209,7 +211,7 @@ def constructor_parameters(base: type) -> list[str]:
     return list(names)
 
 
-def default_of(base: type, parameter: str) -> Any:
+def default_of(base: type, parameter: str) -> object:
     """Return the default of the wrapper's constructor for `parameter`; None without a default or such a parameter."""
     for kind in base.__mro__:
         if "__init__" in vars(kind):
@@ -219,7 +221,7 @@ def default_of(base: type, parameter: str) -> Any:
     return None
 
 
-def texts(options: Mapping[str, object]) -> dict[str, Any]:
+def texts(options: Mapping[str, object]) -> dict[str, str | None]:
     """Return the options with values as command-line text, outer quotes removed; None stays None.
 
     lmms-eval has already guessed at types, such as an int where a float is declared. It keeps the quotes that hold
@@ -228,13 +230,25 @@ def texts(options: Mapping[str, object]) -> dict[str, Any]:
     return {name: value if value is None else _QUOTED.sub(r"\2", str(value)) for name, value in options.items()}
 
 
-def read_argument(owner: str, name: str, kind: object, value: object) -> Any:
+def number_argument(model: str, arguments: Mapping[str, object], name: str) -> int | None:
+    """Return a whole number among a wrapper's arguments; None if it is not given.
+
+    Raises:
+        InvalidInput: a value that is not a whole number.
+    """
+    value = arguments.get(name)
+    return None if value is None else read_argument(model, name, int, value)
+
+
+def read_argument(owner: str, name: str, kind: type[T], value: object) -> T:
     """Return `value`, whose type lmms-eval guessed, converted to the declared type `kind`.
 
     Raises:
         InvalidInput: a value of another type; the message names `owner` and the argument.
     """
-    return read_value(owner, name, kind, value if value is None else str(value))
+    argument = read_value(owner, name, kind, str(value))
+    assert isinstance(argument, kind)
+    return argument
 
 
 def check_chooser(options: AdapterOptions) -> None:

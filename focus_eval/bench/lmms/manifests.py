@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from focus_eval.core.plugins import Registry, check_derived, classes_in
 
 if TYPE_CHECKING:
     from lmms_eval.models.registry_v2 import ModelManifest
 
+    from focus_eval.bench.lmms.adapter import FrameAdapter
+
+T = TypeVar("T")
 CHAT_SUFFIX = ".chat"
 
 
@@ -25,21 +28,22 @@ class Paths(NamedTuple):
     chat: str | None = None
 
 
-def _name(attributes: Mapping[str, Any]) -> str:
+def _name(attributes: Mapping[str, object]) -> str:
     """The `model_id` in a class body, with ".chat" added if `is_simple` is False; "" without one."""
-    name: str = attributes.get("model_id", "")
+    name = str(attributes.get("model_id", ""))
     return name + CHAT_SUFFIX if name and attributes.get("is_simple") is False else name
 
 
-def _check(loaded: object, label: str) -> Any:
+def _check(loaded: object, label: str) -> type[FrameAdapter]:
     """The loaded class if it is a FrameAdapter; raises PluginError otherwise."""
     from focus_eval.bench.lmms.adapter import FrameAdapter
 
-    return check_derived(loaded, label, base=FrameAdapter)
+    adapter: type[FrameAdapter] = check_derived(loaded, label, base=FrameAdapter)
+    return adapter
 
 
 # A package registers a model here, one line for the class of each kind of request.
-MODELS: Registry[Any] = Registry(
+MODELS: Registry[type[FrameAdapter]] = Registry(
     "model",
     group="focus_eval.models",
     built_in=classes_in(
@@ -57,14 +61,16 @@ def stock_name(model: str) -> str:
 
 def packages_of(model: str) -> tuple[str, ...]:
     """Return the packages, beside transformers and lmms-eval, whose versions can change an answer of `model`."""
-    return tuple(_fact(model, "packages", ()))
+    packages: tuple[str, ...] = ()
+    return tuple(_fact(model, "packages", packages))
 
 
-def _fact(model: str, attribute: str, default: object) -> Any:
+def _fact(model: str, attribute: str, default: T) -> T:
     """A class attribute of `model`, or of its chat class, without importing it; `default` if unknown."""
     # A model may have a class for one kind of request only.
     name = next((name for name in (model, model + CHAT_SUFFIX) if name in MODELS), "")
-    return MODELS.fact(name, attribute, default) if name else default
+    fact: T = MODELS.fact(name, attribute, default) if name else default
+    return fact
 
 
 def known_models() -> dict[str, Paths]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,18 +26,25 @@ from focus_eval.core.errors import FocusEvalError, InvalidInput, MissingDependen
 from focus_eval.keyframes.rows.identity import installed_version
 from focus_eval.keyframes.rows.records import error_line
 
+if TYPE_CHECKING:
+    from lmms_eval.api.task import ConfigurableTask
+    from torch import Tensor
+
+# Frames `(n, 3, height, width)`, metadata and sampled rate of a video; and what reads them from a video's element.
+VideoReading = tuple["Tensor", dict[str, object], float]
+ElementReader = Callable[[dict[str, object]], VideoReading]
 # The releases that these patches were tried with.
 TRIED_RELEASES = {"lmms-eval": "0.7.3", "qwen-vl-utils": "0.0.14", "accelerate": "1.15.0"}
 
 
-def _require(owner: Any, name: str) -> Any:
+def _require(owner: ModuleType | type, name: str) -> Any:
     """Return the attribute `name` of a module or class, which a patch cannot do without.
 
     Raises:
         MissingDependency: the installed release has no such attribute; the message names one that has.
     """
     if not hasattr(owner, name):
-        module: str = getattr(owner, "__module__", owner.__name__)
+        module = str(getattr(owner, "__module__", owner.__name__))
         raise _unknown_release(module, f"{owner.__name__} has no {name}")
     return getattr(owner, name)
 
@@ -52,7 +59,7 @@ def _unknown_release(module: str, fact: str) -> MissingDependency:
     )
 
 
-def wrap_video_readers(wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+def wrap_video_readers(wrap: Callable[[ElementReader], ElementReader]) -> None:
     """Replace every video reader of qwen-vl-utils by `wrap(reader)`.
 
     Relies on: `vision_process.VIDEO_READER_BACKENDS`, a dict from name to function, looked up by `fetch_video` at each
@@ -105,27 +112,27 @@ def open_no_video_twice() -> None:
     """
     for name in ("simple.qwen2_vl", "simple.qwen2_5_vl", "simple.qwen3_vl", "chat.qwen2_5_vl"):
         try:
-            module: Any = importlib.import_module(f"lmms_eval.models.{name}")
+            module = importlib.import_module(f"lmms_eval.models.{name}")
         except ImportError:
             continue  # not importable here; the plugin reports it when the wrapper is used
         # Without decord in it a wrapper reads length and size by other means, which cost time at most.
         stock = getattr(module, "decord", None)
         if stock is not None and not isinstance(stock, _FrameAwareDecord):
-            module.decord = _FrameAwareDecord(stock)
+            vars(module)["decord"] = _FrameAwareDecord(stock)
 
 
 class _FrameAwareDecord:
     """Replacement for the package decord; its `VideoReader` does not open a path that carries frames."""
 
-    def __init__(self, stock: Any) -> None:
+    def __init__(self, stock: ModuleType) -> None:
         self._stock = stock
 
     def __getattr__(self, name: str) -> object:
         """Return the attribute of the stock module."""
         return getattr(self._stock, name)
 
-    def VideoReader(self, path: Any, *args: Any, **options: Any) -> Any:
-        """Return a stand-in for a path that carries frames, else the stock reader."""
+    def VideoReader(self, path: object, *args: object, **options: object) -> object:
+        """Return length and size of a path that carries frames, else the stock reader."""
         frame_batch = getattr(path, "frame_batch", None)
         return (
             _FrameBatchVideo(frame_batch)
@@ -163,7 +170,7 @@ def resize_to_patches() -> None:
     current = _require(vllm_generate, "fetch_video")
     stock = getattr(current, "stock", current)
 
-    def fetch_video(element: dict[str, object], **options: object) -> Any:
+    def fetch_video(element: dict[str, object], **options: object) -> object:
         """Call the stock function; frames with a patch size are resized to multiples of it."""
         patch_size = getattr(getattr(element["video"], "frame_batch", None), "patch_size", None)
         return stock(element, **({**options, "image_patch_size": patch_size} if patch_size else options))
@@ -237,7 +244,7 @@ def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
     stock = getattr(prepare, "stock", prepare)
     wrappers = {**getattr(prepare, "wrappers", {}), model: stock_name}
 
-    def prepare_by_wrapper(task: Any) -> None:
+    def prepare_by_wrapper(task: ConfigurableTask) -> None:
         """Look up the task's prompts by the stock wrapper's name, if the task has none for our model."""
         name = getattr(task.model_name, "model_id", task.model_name)
         if isinstance(name, str) and name in wrappers:
@@ -273,7 +280,7 @@ def keep_videos_on_one_rank() -> None:
     stock = getattr(utils.create_iterator, "stock", utils.create_iterator)
 
     def create_iterator(
-        raw_iterator: object, rank: Any, world_size: Any, limit: object = None, offset: object = 0
+        raw_iterator: object, rank: int, world_size: int, limit: object = None, offset: object = 0
     ) -> Iterator[object]:
         """Return the items of one rank, all of a video on the same; as stock for a single process."""
         stock(iter(()), rank, world_size, limit, offset)  # raises for arguments that lmms-eval's own refuses
@@ -409,18 +416,18 @@ def rank_and_world() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def place_on_rank(model: Any) -> None:
+def place_on_rank(model: object) -> None:
     """Set rank and world size on a model that was built without knowing the other processes."""
     from accelerate import Accelerator
 
     # Without this every rank would answer all questions.
-    model._rank, model._world_size = rank_and_world()
-    # lmms-eval's evaluator waits for the other ranks through this attribute.
-    model.accelerator = Accelerator()
+    rank, world_size = rank_and_world()
+    # lmms-eval's evaluator waits for the other ranks through the accelerator.
+    vars(model).update(_rank=rank, _world_size=world_size, accelerator=Accelerator())
 
 
 @contextmanager
-def one_process_on_cpu(device: str | None) -> Iterator[bool]:
+def one_process_on_cpu(device: object) -> Iterator[bool]:
     """Let the block build a wrapper on a CPU inside a multi-process run; yields True if it then needs `place_on_rank`.
 
     The wrappers place every process on its GPU and refuse others, though on a CPU nothing has to be shared: each

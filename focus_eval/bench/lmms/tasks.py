@@ -16,7 +16,7 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, TypedDict
 
 import yaml
 
@@ -38,6 +38,10 @@ from focus_eval.core.types import Question
 from focus_eval.keyframes.rows.records import error_line
 from focus_eval.keyframes.subtitles.prompts import block_text
 
+if TYPE_CHECKING:
+    from lmms_eval.api.instance import Instance
+    from lmms_eval.api.task import ConfigurableTask
+
 # What lmms-eval gets for a question without an answer. None of its parsers for our benchmarks reads an option or a
 # number in it (no capital letter, no digit, no number word). LongVideoBench's own then guesses at random, as it
 # does for every answer it cannot read; our tasks count it as unparsed.
@@ -49,7 +53,7 @@ _SCORE_NAMES = ("score", "correct", "is_correct", "accuracy", "acc")
 _ANSWER_PAIRS = (("pred_answer", "answer"), ("parsed_pred", "answer"), ("pred", "ground_truth"))
 
 
-def task_of(request: Any) -> Any | None:
+def task_of(request: Instance) -> ConfigurableTask | None:
     """Return the lmms-eval task that built `request`; None for a request made by hand.
 
     A wrapper gets documents only, but the score of a task that is not a benchmark here is known to the task alone.
@@ -64,9 +68,9 @@ def task_of(request: Any) -> Any | None:
 
 
 def task_score(
-    task: Any | None,
+    task: ConfigurableTask | None,
     question: Question,
-    document: Mapping[str, Any],
+    document: Mapping[str, object],
     reply: str,
     *,
     seed: int,
@@ -105,7 +109,7 @@ def task_score(
     return unscored
 
 
-def score_in(value: Any) -> float | None:
+def score_in(value: object) -> float | None:
     """Return the score of one question in [0, 1] from a metric's value; None if it has none.
 
     The value is a number, or a mapping with a score or with the predicted and the target answer, which are compared.
@@ -119,6 +123,8 @@ def score_in(value: Any) -> float | None:
             if prediction_field in value and target_field in value:
                 return float(str(value[prediction_field]).strip().upper() == str(value[target_field]).strip().upper())
         return None
+    if not isinstance(value, (SupportsFloat, str)):
+        return None
     try:
         score = float(value)
     except (TypeError, ValueError):
@@ -127,8 +133,27 @@ def score_in(value: Any) -> float | None:
     return score if 0.0 <= score <= 1.0 else None
 
 
-Document = Mapping[str, Any]
-Result = dict[str, Any]
+Document = Mapping[str, object]
+
+
+class Result(TypedDict):
+    """The facts of one answer, from which every metric is computed."""
+
+    id: str
+    video: str
+    bucket: str
+    type: str
+    answer: str | None
+    parsed: str | None
+    score: float | None
+    no_answer: bool
+
+
+class _TaskFunction(Protocol):
+    """A function of a task of lmms-eval."""
+
+    def __call__(self, *args: object, **options: object) -> Any: ...
+
 
 METRICS = ("accuracy", *(f"accuracy_{bucket}" for bucket in BUCKETS), "unparsed", "no_answer")
 
@@ -136,10 +161,10 @@ METRICS = ("accuracy", *(f"accuracy_{bucket}" for bucket in BUCKETS), "unparsed"
 # Prompts and paths: lmms-eval's own.
 
 
-def _task_function(benchmark: str, name: str) -> Callable[..., Any]:
+def _task_function(benchmark: str, name: str) -> _TaskFunction:
     """A function that imports and calls `name` of a benchmark's lmms-eval task; the import may fail here."""
 
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: object, **options: object) -> Any:
         """Import the benchmark's module of lmms-eval and call its function."""
         return getattr(import_module(f"lmms_eval.tasks.{benchmark}.utils"), name)(*args, **options)
 
@@ -166,7 +191,7 @@ def vsibench_visual(doc: Document) -> list[str]:
 
 def longvideobench_visual(doc: Document) -> list[str]:
     """Return the path of a LongVideoBench document's video, as a list of one."""
-    return [os.path.join(_longvideobench_videos(os.getenv("HF_HOME")), doc["video_path"])]
+    return [os.path.join(_longvideobench_videos(os.getenv("HF_HOME")), str(doc["video_path"]))]
 
 
 @cache
@@ -192,29 +217,31 @@ def mlvu_visual(doc: Document) -> list[str]:
 # Scores.
 
 
-def longvideobench_results(doc: Document, results: list[str]) -> Result:
+def longvideobench_results(doc: Document, results: list[str]) -> dict[str, Result]:
     """Return the facts of one answer under each of `METRICS`; the bucket follows the video's own duration."""
     return _results("longvideobench", doc, results, longvideobench_visual)
 
 
-def videomme_results(doc: Document, results: list[str]) -> Result:
+def videomme_results(doc: Document, results: list[str]) -> dict[str, Result]:
     """Return the facts of one answer under each of `METRICS`; the bucket is the document's `duration`."""
     return _results("videomme", doc, results, videomme_visual)
 
 
-def mlvu_results(doc: Document, results: list[str]) -> Result:
+def mlvu_results(doc: Document, results: list[str]) -> dict[str, Result]:
     """Return the facts of one answer under each of `METRICS` and "macro_accuracy" (mean over task types)."""
     result = _results("mlvu", doc, results, mlvu_visual)
     return {**result, "macro_accuracy": result["accuracy"]}
 
 
-def vsibench_results(doc: Document, results: list[str]) -> Result:
+def vsibench_results(doc: Document, results: list[str]) -> dict[str, Result]:
     """Return the facts of one answer under each of `METRICS` and "macro_accuracy" (mean over question types)."""
     result = _results("vsibench", doc, results, vsibench_visual)
     return {**result, "macro_accuracy": result["accuracy"]}
 
 
-def _results(benchmark: str, doc: Document, results: list[str], visual: Callable[[Document], list[str]]) -> Result:
+def _results(
+    benchmark: str, doc: Document, results: list[str], visual: Callable[[Document], list[str]]
+) -> dict[str, Result]:
     """Return the facts of one answer under each of `METRICS`: ids, bucket, type, parsed answer and score.
 
     `visual` gives the video's path, whose length decides the bucket where no length is stated.
@@ -224,7 +251,7 @@ def _results(benchmark: str, doc: Document, results: list[str], visual: Callable
     # lmms-eval gives a list, with one text for the one request of a document.
     text = results[0]
     reading = read_answer(question, text)
-    score = {
+    result: Result = {
         "id": question.id,
         "video": question.video,
         # Probe the length last: it opens the file.
@@ -236,7 +263,7 @@ def _results(benchmark: str, doc: Document, results: list[str], visual: Callable
         "no_answer": text == NO_ANSWER,
     }
     # lmms-eval collects values by metric; all of ours aggregate the same result.
-    return dict.fromkeys(METRICS, score)
+    return dict.fromkeys(METRICS, result)
 
 
 def _bucket(benchmark: Benchmark, question: Question, doc: Document, visual: Callable[[Document], list[str]]) -> str:
@@ -261,15 +288,10 @@ def _probed_seconds(path: str) -> float:
 # Metrics: each is aggregated over the same scores.
 
 
-def _scored(results: list[Result]) -> list[Result]:
-    """The results of questions whose answer the split does not hide."""
-    return [result for result in results if result["score"] is not None]
-
-
 def accuracy(scores: list[Result]) -> float:
     """Return the mean score of the questions whose answer is known; NaN without any."""
-    scores = _scored(scores)
-    return sum(score["score"] for score in scores) / len(scores) if scores else float("nan")
+    known_scores = [score for result in scores if (score := result["score"]) is not None]
+    return sum(known_scores) / len(known_scores) if known_scores else float("nan")
 
 
 def _accuracy_of(bucket: str) -> Callable[[list[Result]], float]:
@@ -294,9 +316,9 @@ def macro_accuracy(scores: list[Result]) -> float:
     """Return the mean over the question types present, parts of a type averaged first; NaN without scores."""
     from focus_eval.bench.report.statistics import stratum_weights
 
-    scores = _scored(scores)
-    weights = stratum_weights([score["type"] for score in scores])
-    return float(sum(weights * [score["score"] for score in scores])) if scores else float("nan")
+    known_scores = {at: score for at, result in enumerate(scores) if (score := result["score"]) is not None}
+    weights = stratum_weights([scores[at]["type"] for at in known_scores])
+    return float(sum(weights * list(known_scores.values()))) if known_scores else float("nan")
 
 
 # The fields of a task's file that lmms-eval looks up by the model's name.
@@ -304,14 +326,14 @@ BY_MODEL = ("lmms_eval_specific_kwargs", "model_specific_generation_kwargs", "mo
 DEFAULT = "default"
 
 
-def prompts_for(task: Mapping[str, Any], model: str, stock_name: str) -> str:
+def prompts_for(task: Mapping[str, object], model: str, stock_name: str) -> str:
     """Return the name under which a task has prompts or generation arguments for `model`; "default" if there is none.
 
     Args:
         task: values of the task's file, or of lmms-eval's configuration of the task.
         stock_name: lmms-eval's name of the wrapper behind `model`; "" for none.
     """
-    kwargs_by_field = [task.get(field) or {} for field in BY_MODEL]
+    kwargs_by_field = [kwargs for field in BY_MODEL if isinstance(kwargs := task.get(field), Mapping)]
     names = [name for name in (model, stock_name) if name]
     return next((name for name in names if any(name in kwargs for kwargs in kwargs_by_field)), DEFAULT)
 
@@ -341,7 +363,7 @@ def subtitles_of_task(task: str, arguments: Mapping[str, object]) -> SubtitleFac
     return None
 
 
-def leave_subtitles_out(task: Any) -> None:
+def leave_subtitles_out(task: ConfigurableTask) -> None:
     """Let a task of lmms-eval write prompts without subtitles, if it is one that writes those of its own even frames.
 
     The function that writes them stays as the attribute `with_subtitles` of the one that takes its place. Frames that
@@ -368,7 +390,7 @@ def leave_subtitles_out(task: Any) -> None:
 
 
 @cache
-def task_values(task: str, include_path: str = "") -> dict[str, Any]:
+def task_values(task: str, include_path: str = "") -> dict[str, object]:
     """Return the values in the YAML file of an lmms-eval task, included files merged; functions are None.
 
     Args:
@@ -416,9 +438,9 @@ class _TaskLoader(yaml.SafeLoader):
 _TaskLoader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
-def _values(file: Path) -> dict[str, Any]:
+def _values(file: Path) -> dict[str, object]:
     """The values of a task file, over those of the file that it includes."""
-    values: dict[str, Any] = read_yaml(file, _TaskLoader) or {}
+    values: dict[str, object] = read_yaml(file, _TaskLoader) or {}
     included = values.pop("include", None)
     # Own values override included ones.
-    return {**_values(file.parent / included), **values} if included else values
+    return {**_values(file.parent / str(included)), **values} if included else values

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from focus_eval.bench.answering.ahead import own_cores
 from focus_eval.bench.answering.cell import Cell
@@ -321,11 +320,11 @@ def load_session(config: ModelConfig, *, frames: int) -> WrapperSession:
         raise RunError(f"model {config.name!r} ({config.model}) cannot be loaded: {error_line(error)}") from error
 
 
-def load_arguments(config: ModelConfig, *, device: str) -> dict[str, Any]:
+def load_arguments(config: ModelConfig, *, device: str) -> dict[str, object]:
     """Return the arguments of the model's wrapper; `device` is added if the config names no device.
 
     A wrapper's own default is "cuda" even without a GPU. A `device_map` in the config counts as naming a device.
     """
     placement = {"device", "device_map"} & set(config.args)
-    arguments = {**config.args, "batch_size": config.batch_size}
+    arguments: dict[str, object] = {**config.args, "batch_size": config.batch_size}
     return arguments if placement or not config.needs_gpu else {"device": device, **arguments}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -125,18 +125,18 @@ class SelectionSpec:
         return scan_share(self.gmacs)
 
     @cached_property
-    def configuration(self) -> dict[str, Any]:
+    def configuration(self) -> dict[str, object]:
         """The settings of a matrix that can change a selection, without revisions of weights or questions."""
         return self._identity(lambda encoder: json.dumps(effective_arguments(encoder.options), sort_keys=True))
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """`configuration` with the encoder revisions and the hash of the questions on this machine."""
         # A name such as "main" may move to other weights; identify the exact ones.
         named_identity = self._identity(lambda encoder: encoder_revision(encoder.encoder, encoder.options))
         return {**named_identity, "questions": questions_digest(self.benchmark)}
 
-    def _identity(self, revision_of: Callable[[EncoderConfig], str]) -> dict[str, Any]:
+    def _identity(self, revision_of: Callable[[EncoderConfig], str]) -> dict[str, object]:
         """All that can change a selection, with `revision_of(encoder)` as the revision of each encoder."""
         identity = selection_identity(
             self.sampler,
@@ -209,12 +209,13 @@ class AnswerSpec:
         """Which subtitles the prompts get; "" for none, "off" only where the task itself would write some."""
         task, mode = self.benchmark.task, self.model.subtitles
         kwargs = task_values(task, self.benchmark.include_path).get("lmms_eval_specific_kwargs") if task else None
-        if subtitles_of_task(task, task_arguments(kwargs, self.prompts)) is not None:
+        stated_kwargs = kwargs if isinstance(kwargs, Mapping) else None
+        if subtitles_of_task(task, task_arguments(stated_kwargs, self.prompts)) is not None:
             return mode or "shown"
         return "" if mode == "off" else mode
 
     @cached_property
-    def configuration(self) -> dict[str, Any]:
+    def configuration(self) -> dict[str, object]:
         """The settings of a matrix that can change an answer, without revisions of weights or questions."""
         layout, tags = self.model.subtitle_layout, self.model.reasoning_tags
         return {
@@ -232,9 +233,9 @@ class AnswerSpec:
         }
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """`configuration` with the revisions of weights, encoders and questions on this machine."""
-        named_identity = {
+        named_identity: dict[str, Any] = {
             **self.configuration,
             "selection": self.selection.identity,
             "weights": model_weights(self.model),
@@ -403,7 +404,7 @@ def narrow(matrix: MatrixConfig, names_by_list: dict[str, list[str]]) -> MatrixC
         UnknownName: a list or an entry that the matrix does not have; the message has the nearest name.
         InvalidInput: a cut that leaves nothing.
     """
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     for key, names in names_by_list.items():
         if key == "question":
             changes["only_questions"] = names

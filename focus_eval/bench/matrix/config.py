@@ -7,9 +7,9 @@ import itertools
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeGuard, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
@@ -90,16 +90,17 @@ def check(model: type[ModelT], values: dict[str, object], path: Path, *, replace
         raise InvalidInput(": ".join(filter(None, (f"{path}:{_line_of(path, location)}", key, message)))) from error
 
 
-def read_yaml_value(text: str) -> Any:
+def read_yaml_value(text: str) -> object:
     """Return the value of a YAML text, e.g. [8, 16] for "[8, 16]".
 
     Raises:
         InvalidInput: broken YAML.
     """
     try:
-        return yaml.load(text, Loader=yaml_loader())
+        value: object = yaml.load(text, Loader=yaml_loader())
     except yaml.YAMLError as error:
         raise InvalidInput(f"{text!r} is not a YAML value") from error
+    return value
 
 
 def expand_variables(text: str, path: Path) -> str:
@@ -130,7 +131,7 @@ def safe_name(text: str) -> str:
     return re.sub(r"[^\w.,=+-]+", "_", text)
 
 
-def _fields_at(model: type[BaseModel], location: list[Any]) -> list[str]:
+def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     """The sorted keys that the part of `model` at `location` knows."""
     current: object = model
     for part in location:
@@ -149,10 +150,10 @@ def _inner_types(annotation: object) -> list[object]:
     return [kind for argument in arguments for kind in _inner_types(argument)] or [annotation]
 
 
-def _line_of(path: Path, location: list[Any]) -> int:
+def _line_of(path: Path, location: Sequence[int | str]) -> int:
     """The line number (from 1) of the key at `location`, or of its nearest parent in the file."""
     # Parse again as nodes: validated values have lost their line numbers.
-    node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml_loader())
+    node: yaml.Node | None = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml_loader())
     line = 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
@@ -350,7 +351,7 @@ class ModelConfig(StrictModel):
     source: str = ""
 
 
-def _names_with_options(part: object, kind: str) -> bool:
+def _names_with_options(part: object, kind: str) -> TypeGuard[dict[str, Any]]:
     """True if `part` is a mapping with a text under the key `kind` and, if any, a mapping of options."""
     return isinstance(part, dict) and isinstance(part.get(kind), str) and isinstance(part.get("options") or {}, dict)
 
@@ -369,7 +370,7 @@ class EncoderConfig(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, part: Any) -> object:
+    def _complete(cls, part: object) -> object:
         """Move options in the encoder's name to `options`, and fill in the size of its published checkpoint."""
         if not _names_with_options(part, "encoder"):
             return part
@@ -408,7 +409,7 @@ class SamplerConfig(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _split_name(cls, part: Any) -> object:
+    def _split_name(cls, part: object) -> object:
         """Move options in the sampler's name to `options`, and write scan encoders as text."""
         if not _names_with_options(part, "sampler"):
             return part
@@ -492,7 +493,7 @@ class MatrixConfig(StrictModel):
 _PARTS: dict[str, type[StrictModel]] = {"benchmarks": BenchmarkConfig, "models": ModelConfig, "encoders": EncoderConfig}
 
 
-def load_matrix(path: str | Path, *, overrides: dict[str, Any] | None = None) -> MatrixConfig:
+def load_matrix(path: str | Path, *, overrides: Mapping[str, object] | None = None) -> MatrixConfig:
     """Return the matrix in the YAML file at `path`, or the shipped one of that name ("alpha").
 
     An entry of `benchmarks`, `models` or `encoders` is a name (a file `configs/<kind>/<name>.yaml`, beside the

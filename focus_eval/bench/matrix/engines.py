@@ -33,34 +33,52 @@ from focus_eval.core.plugins import file_modules
 from focus_eval.core.processes import follow_parent
 from focus_eval.keyframes.encoders.cache import using_feature_folder
 from focus_eval.keyframes.pipeline.timing import device_name
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from focus_eval.keyframes.video.crashes import noting_reads, record_crashes
 
 if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.actor import ActorHandle
+
     from focus_eval.bench.matrix.answering import AnswerJob, AnswerWorker
 
-PartT = TypeVar("PartT", SelectionSpec, AnswerSpec)
+    # Of a worker's start, or of the counts of a finished job.
+    _Reference = ObjectRef[Any]
+
 # What a row costs besides its video, in seconds of video scored: a thread, texts, writing.
 ROW_SECONDS = 0.1
 # (newly written rows, errors among them, work done since the last call)
 OnDone = Callable[[int, int, float], None]
 # A matrix without models runs where lmms-eval is not installed: answering is imported by the answer phase alone.
-JobT = TypeVar("JobT", SelectJob, "AnswerJob")
+JobT = TypeVar("JobT", bound="Job")
 
 
-class Worker(Protocol):
+class Job(Protocol):
+    """Questions of one phase that have no row yet."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that this job will write."""
+
+
+class Worker(Protocol[JobT]):
     """Runs the jobs of one phase; holds encoders or a model."""
 
     def run(
-        self, job: Any, *, on_row: Callable[[Any], None] | None = None, on_work: Callable[[float], None] | None = None
+        self,
+        job: JobT,
+        *,
+        on_row: Callable[[SelectionRow | AnswerRow], None] | None = None,
+        on_work: Callable[[float], None] | None = None,
     ) -> None:
         """Do one job; call `on_row` with each row that is written, and `on_work` with shares of the job, 1 in all."""
 
     def run_all(
         self,
-        jobs: list[Any],
+        jobs: list[JobT],
         *,
-        on_row: Callable[[Any], None] | None = None,
-        on_work: Callable[[Any, float], None] | None = None,
+        on_row: Callable[[SelectionRow | AnswerRow], None] | None = None,
+        on_work: Callable[[JobT, float], None] | None = None,
     ) -> None:
         """Do all jobs, several at once if that is faster; `on_work` gets the job too."""
 
@@ -69,7 +87,7 @@ class Worker(Protocol):
 
 
 @dataclass(frozen=True)
-class Phase(ABC, Generic[PartT, JobT]):
+class Phase(ABC, Generic[JobT]):
     """One half of a run, as an engine sees it.
 
     Args:
@@ -79,7 +97,7 @@ class Phase(ABC, Generic[PartT, JobT]):
     """
 
     name: ClassVar[str]
-    parts: list[PartT]
+    parts: list[SelectionSpec] | list[AnswerSpec]
     sets: dict[str, QuestionSet]
     run: RunFolder
 
@@ -92,7 +110,7 @@ class Phase(ABC, Generic[PartT, JobT]):
         """Return `job` with only the questions that still have no row, after its worker was lost."""
 
     @abstractmethod
-    def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> Worker:
+    def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> Worker[JobT]:
         """Return a worker with `name` in its files of rows; `store` is the file of embeddings, None for none."""
 
     def groups(self, jobs: list[JobT], resources: Resources) -> Iterator[tuple[Resources, list[JobT]]]:
@@ -108,10 +126,11 @@ class Phase(ABC, Generic[PartT, JobT]):
         """Return what a job costs, in units that are about equal within the phase."""
 
 
-class SelectPhase(Phase[SelectionSpec, SelectJob]):
+class SelectPhase(Phase[SelectJob]):
     """Selects frames, video by video."""
 
     name = "select"
+    parts: list[SelectionSpec]
 
     def jobs(self) -> list[SelectJob]:
         """Return the jobs of the questions that have no selection row yet, by video."""
@@ -142,10 +161,11 @@ class SelectPhase(Phase[SelectionSpec, SelectJob]):
         return share.videos_at_once
 
 
-class AnswerPhase(Phase[AnswerSpec, "AnswerJob"]):
+class AnswerPhase(Phase["AnswerJob"]):
     """Answers questions; each model is loaded once."""
 
     name = "answer"
+    parts: list[AnswerSpec]
 
     def jobs(self) -> list[AnswerJob]:
         """Return the jobs of the questions that have no answer row yet, by cell."""
@@ -189,7 +209,7 @@ class Engine(Protocol):
     def device(self) -> str:
         """Readable name of the device."""
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
+    def run(self, phase: Phase[JobT], jobs: list[JobT], on_done: OnDone) -> None:
         """Run all `jobs` of `phase`; call `on_done` with what was written and done since the last call.
 
         Rows are not passed back: they are in the run's folder.
@@ -217,7 +237,7 @@ class LocalEngine:
         """The first GPU if there is one, else the processor."""
         return device_name(best_device())
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
+    def run(self, phase: Phase[JobT], jobs: list[JobT], on_done: OnDone) -> None:
         """Run the jobs with one worker."""
         with using_feature_folder(self._features), noting_reads(phase.run.path, self.name):
             worker = phase.worker(name="local", store=self._store, share=local_resources(self._resources))
@@ -249,7 +269,7 @@ class ProcessEngine(LocalEngine):
     # seen to, is hardly shorter.
     name = "processes"
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
+    def run(self, phase: Phase[JobT], jobs: list[JobT], on_done: OnDone) -> None:
         """Run the jobs of selecting in processes, longest videos first, all others with one worker here.
 
         A process that a video ends is replaced.
@@ -258,6 +278,9 @@ class ProcessEngine(LocalEngine):
         if not isinstance(phase, SelectPhase) or n_processes < 2 or best_device() != "cpu":
             super().run(phase, jobs, on_done)
             return
+        self._select(phase, [job for job in jobs if isinstance(job, SelectJob)], n_processes, on_done)
+
+    def _select(self, phase: SelectPhase, jobs: list[SelectJob], n_processes: int, on_done: OnDone) -> None:
         waiting, texts = deque(sorted(jobs, key=phase.work, reverse=True)), set[str]()
         workers = list[_ProcessWorker]()
         try:
@@ -274,13 +297,13 @@ class ProcessEngine(LocalEngine):
                         waiting.extendleft([job] if (job := phase.left(worker.job)).n_rows else [])
                         workers += [self._start(phase)] if waiting else []
                     elif kind == "failure":
-                        raise RunError(value)
+                        raise RunError(str(value))
                     elif kind == "row":
                         on_done(1, int(value), 0.0)
                     elif kind == "work":
-                        on_done(0, 0, value)
+                        on_done(0, 0, float(value))
                     elif kind == "text" and value not in texts:  # every process loads the same encoders
-                        texts.add(value)
+                        texts.add(str(value))
                         print(value, file=sys.stderr, flush=True)
             for worker in workers:
                 worker.process.join()
@@ -329,14 +352,14 @@ class _ProcessWorker:
     line: Connection
     job: SelectJob | None = None
 
-    def next_message(self) -> tuple[str, Any]:
-        """Return the next (kind, value) that the process sends; ("end", None) once it has ended, well or not."""
+    def next_message(self) -> tuple[str, str | float]:
+        """Return the next (kind, value) that the process sends; ("end", "") once it has ended, well or not."""
         try:
             kind, value = self.line.recv()
         except (EOFError, ConnectionError):
             self.line.close()
             self.process.join()
-            return "end", None
+            return "end", ""
         return kind, value
 
     def take(self, job: SelectJob | None) -> None:
@@ -388,7 +411,7 @@ class _Messages(io.StringIO):
         self._line = line
         self._lock = threading.Lock()
 
-    def send(self, kind: str, value: Any = None) -> None:
+    def send(self, kind: str, value: str | float = "") -> None:
         """Send a message of a `kind` that `ProcessEngine.run` knows."""
         with self._lock:
             self._line.send((kind, value))
@@ -471,21 +494,21 @@ class RayEngine:
         resources, nodes = _resources(), ray.nodes()  # type: ignore[no-untyped-call]
         return f"ray: {len(nodes)} nodes, {resources.get('GPU', 0):g} GPUs, {resources.get('CPU', 0):g} CPUs"
 
-    def run(self, phase: Phase[Any, Any], jobs: list[Any], on_done: OnDone) -> None:
+    def run(self, phase: Phase[JobT], jobs: list[JobT], on_done: OnDone) -> None:
         """Run the jobs on as many workers as the cluster has room for."""
         phase = replace(phase, run=RunFolder(phase.run.path.resolve()))
         for demand, group in phase.groups(jobs, self._takes[phase.name]):
             _WorkerPool(phase, self._store, demand).run(group, on_done)
 
 
-class _WorkerPool:
+class _WorkerPool(Generic[JobT]):
     """The workers of one phase; each runs one or more jobs at a time, in threads."""
 
     # Not ActorPool with max_restarts and max_task_retries: without room for a new actor a lost one's job waits for
     # ever or, with a limit, fails in seconds. A restarted actor gets the old name of its rows, the whole job again, and
     # the video that crashed. ActorPool gives an actor one job at a time, and replaces none that is lost.
 
-    def __init__(self, phase: Phase[Any, Any], store: Path | None, resources: Resources) -> None:
+    def __init__(self, phase: Phase[JobT], store: Path | None, resources: Resources) -> None:
         """Compute how many workers fit; raise RunError if the cluster has no room for one."""
         import ray
 
@@ -509,11 +532,11 @@ class _WorkerPool:
         self._shared = ray.put(phase)
         self._jobs_at_once = phase.jobs_at_once(self._share)
         # One thread per job: a worker decodes several videos while one batch is on its GPU.
-        self._actor: Any = ray.remote(_PhaseActor).options(
+        self._actor = ray.remote(_PhaseActor).options(
             num_cpus=resources.cpus, num_gpus=resources.gpus, max_concurrency=self._jobs_at_once
         )
 
-    def run(self, jobs: list[Any], on_done: OnDone) -> None:
+    def run(self, jobs: list[JobT], on_done: OnDone) -> None:
         """Run all jobs; lost workers are replaced.
 
         A worker gets its first job once it runs, since a cluster that lost a node may have no room for it.
@@ -525,9 +548,9 @@ class _WorkerPool:
         import ray
 
         waiting = deque(jobs)
-        free: list[Any] = []  # a worker stands here once for each job it can take
-        busy: dict[Any, tuple[Any, Any]] = {}
-        starting: dict[Any, Any] = dict(self._hire() for _ in range(min(self._size, len(jobs))))
+        free: list[ActorHandle[_PhaseActor[JobT]]] = []  # one entry per free slot of a worker
+        busy: dict[_Reference, tuple[ActorHandle[_PhaseActor[JobT]], JobT]] = {}
+        starting = dict(self._hire() for _ in range(min(self._size, len(jobs))))
         losses = 0
         while waiting or busy:
             while waiting and free:
@@ -537,12 +560,12 @@ class _WorkerPool:
             ready, _ = ray.wait([*busy, *starting], num_returns=1, timeout=None if busy else START_SECONDS)
             if not ready:
                 raise RunError(f"no worker could be started within {START_SECONDS} seconds: is the cluster full?")
-            unfinished: Any = None
+            unfinished: JobT | None = None
             try:
                 if ready[0] in starting:
                     worker = starting.pop(ready[0])
                     ray.get(ready[0])
-                    # One place less: the line below adds the last one, as after every job.
+                    # One entry fewer than jobs at once: the line below adds the last one, as after every job.
                     free += [worker] * (self._jobs_at_once - 1)
                 else:
                     worker, unfinished = busy.pop(ready[0])
@@ -572,23 +595,26 @@ class _WorkerPool:
         for worker in [*workers, *starting.values()]:
             ray.kill(worker)
 
-    def _hire(self) -> tuple[Any, Any]:
+    def _hire(self) -> tuple[_Reference, ActorHandle[_PhaseActor[JobT]]]:
         """Start a worker; return (reference that is ready once it runs, worker)."""
+        from ray.actor import ActorHandle
+
         # A new name for each: a replacement must not append to the file of a worker that may still live.
         worker = self._actor.remote(self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store, self._share)
+        assert isinstance(worker, ActorHandle)
         return worker.__ray_ready__.remote(), worker
 
 
-class _PhaseActor:
+class _PhaseActor(Generic[JobT]):
     """Ray actor that runs one worker and counts its rows."""
 
-    def __init__(self, phase: Phase[Any, Any], name: str, store: Path | None, share: WorkerResources) -> None:
+    def __init__(self, phase: Phase[JobT], name: str, store: Path | None, share: WorkerResources) -> None:
         self._worker = phase.worker(name=name, store=store, share=share)
         self._notes = noting_reads(phase.run.path, name)
         # Begun with the first job: a worker that is killed while it starts would leave its notes.
         self._has_notes, self._lock = False, threading.Lock()
 
-    def run(self, job: Any) -> tuple[int, int]:
+    def run(self, job: JobT) -> tuple[int, int]:
         """Run `job`; return the numbers of rows and of errors written."""
         with self._lock:
             if not self._has_notes:

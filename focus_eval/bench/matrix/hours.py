@@ -9,11 +9,10 @@ for line in measured_rates(folder).lines(machine):
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -287,7 +286,7 @@ def answer_lines(plan: Plan, machine: Machine) -> list[AnswerLine]:
     return lines
 
 
-def _answer_seconds(size: dict[str, Any], machine: Machine, frames: list[tuple[int, int]]) -> float | None:
+def _answer_seconds(size: Mapping[str, float], machine: Machine, frames: list[tuple[int, int]]) -> float | None:
     """Return GPU seconds: products of tower and language model at the reached rate, then weights read once a token.
 
     Args:
@@ -444,7 +443,7 @@ class MeasuredRates:
         """
         encoders = [rate for rate in self.encoders if machine.has_device(rate.device)]
         decoding = [item for item in self.decoding if machine.has_device(item.device)]
-        changes: dict[str, Any] = {
+        changes: dict[str, object] = {
             "decode_seconds_gop" if item.near_sync else "decode_seconds": item.seconds_per_frame for item in decoding
         }
         source = machine.source

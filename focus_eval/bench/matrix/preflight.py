@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from focus_eval.bench.matrix.cells import SelectionSpec, all_encoders, selection_specs
 from focus_eval.bench.matrix.config import BenchmarkConfig, EncoderConfig, MatrixConfig, ModelConfig
@@ -27,6 +27,7 @@ from focus_eval.core.errors import FocusEvalError, MissingWeights, unknown_name
 from focus_eval.core.extras import install_command
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import VideoInfo
+from focus_eval.keyframes.samplers.base import FrameSampler
 
 
 @dataclass(frozen=True)
@@ -434,7 +435,7 @@ def key_problems(model: ModelConfig) -> Iterator[Missing | str]:
             yield Missing(f"model {name} at {service}", f"set model_version to one it serves: {names}")
 
 
-def llm_problems(sampler: Any) -> Iterator[Missing]:
+def llm_problems(sampler: FrameSampler) -> Iterator[Missing]:
     """Yield problems of the model that a sampler asks: no key, a service that is down."""
     from focus_eval.keyframes.llms.registry import ready_llm
 
@@ -479,7 +480,7 @@ def memory_problems(model: ModelConfig) -> Iterator[Missing | str]:
     """Yield a lack of GPUs or of memory for a model's weights; running on the CPU gives only a note."""
     from focus_eval.keyframes.encoders.weights import weights_folder
 
-    pretrained: Any = model.args.get("pretrained")
+    pretrained = model.args.get("pretrained")
     folder = weights_folder(str(pretrained), str(model.args.get("revision") or "main")) if pretrained else None
     if not model.needs_gpu or folder is None:
         return

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import yaml
 
@@ -22,6 +22,12 @@ from focus_eval.core.resources import resource_path
 from focus_eval.core.types import Question, VideoInfo
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.manifest import known_info as manifest_info
+
+if TYPE_CHECKING:
+    from lmms_eval.api.instance import Instance
+    from lmms_eval.api.task import ConfigurableTask
+
+    from focus_eval.bench.answering.wrapper import Wrapper
 
 # They are looked for, in this order: in the config's `dataset` (a local folder), in the hub's cache as
 # `hf download DATASET --repo-type dataset` leaves them, and in the cache of the `datasets` library, where an earlier
@@ -168,7 +174,8 @@ def task_source(task: str, include_path: str = "") -> TaskSource:
         InvalidInput: no file of that task, in ours, in lmms-eval's or in the folder `include_path`.
     """
     values = task_values(task, include_path)
-    kwargs = values.get("dataset_kwargs") or {}
+    stated_kwargs = values.get("dataset_kwargs")
+    kwargs = stated_kwargs if isinstance(stated_kwargs, Mapping) else {}
     # As lmms-eval: the test split where there is one, else the validation split.
     split = values.get("test_split") or values.get("validation_split") or values.get("training_split")
     if not values.get("dataset_path") or not split:
@@ -380,11 +387,15 @@ def stated_source(benchmark: str) -> str:
     return str(public_facts("lengths")[benchmark]["source"])
 
 
-def _placeholder_questions(benchmark: str, lengths: dict[str, Any]) -> Iterator[Question]:
-    """Yield placeholder questions, with which `plan` works without the data set.
+class _Lengths(TypedDict):
+    """Public facts on the videos of a benchmark: (seconds, questions a video, number of videos), and their rate."""
 
-    `lengths["videos"]` has (seconds, questions a video, number of videos).
-    """
+    videos: list[tuple[float, int, int]]
+    fps: float
+
+
+def _placeholder_questions(benchmark: str, lengths: _Lengths) -> Iterator[Question]:
+    """Yield placeholder questions, with which `plan` works without the data set."""
     for group, (seconds, n_questions, n_videos) in enumerate(lengths["videos"]):
         for number in range(n_videos * n_questions):
             video = f"{group}-{number // n_questions}"
@@ -402,8 +413,7 @@ def _placeholder_questions(benchmark: str, lengths: dict[str, Any]) -> Iterator[
 
 def public_facts(name: str) -> dict[str, Any]:
     """Return the shipped public facts called `name`: "lengths" of benchmarks or sizes of "models"."""
-    facts: dict[str, Any] = load_yaml(Path(str(resource_path("configs"))) / "public" / f"{name}.yaml")
-    return facts
+    return load_yaml(Path(str(resource_path("configs"))) / "public" / f"{name}.yaml")
 
 
 def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
@@ -464,7 +474,7 @@ class TaskRequests:
         # The same choice that lmms-eval makes when it builds its requests.
         split = self._task.config.test_split if self._task.has_test_docs() else self._task.config.validation_split
         documents = self._task.dataset[split]
-        self._by_question: dict[str, Any] = {}
+        self._by_question: dict[str, Instance] = {}
         for request in self._task.instances:
             # By id, never by position: the task's documents may lie in another order.
             question = questions.benchmark.question(documents[request.doc_id])
@@ -477,14 +487,14 @@ class TaskRequests:
             )
 
     @contextmanager
-    def served(self, model: Any) -> Iterator[TaskRequests]:
+    def served(self, model: Wrapper) -> Iterator[TaskRequests]:
         """Attach this task's documents and videos to `model` inside the block."""
         # Every time: the model may have been loaded since, and another benchmark's videos may lie elsewhere.
         model.task_dict[self._task.config.task] = self._task.dataset
         with _home_of_tasks(self._home):
             yield self
 
-    def of(self, question_ids: tuple[str, ...]) -> list[Any]:
+    def of(self, question_ids: tuple[str, ...]) -> list[Instance]:
         """Return the requests of these questions, in this order."""
         return [self._by_question[question_id] for question_id in question_ids]
 
@@ -508,7 +518,7 @@ def _home_of_tasks(folder: Path) -> Iterator[None]:
             os.environ["HF_HOME"] = earlier_home
 
 
-def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Any:
+def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> ConfigurableTask:
     """Return the lmms-eval task of `config`; `kind` is "simple" or "chat". It reads local files, without a network.
 
     Raises:

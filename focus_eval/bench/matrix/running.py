@@ -11,7 +11,7 @@ from typing import Any
 
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.bench.matrix.config import MatrixConfig
-from focus_eval.bench.matrix.engines import AnswerPhase, Engine, LocalEngine, Phase, SelectPhase
+from focus_eval.bench.matrix.engines import AnswerPhase, Engine, JobT, LocalEngine, Phase, SelectPhase
 from focus_eval.bench.matrix.exchanges import ChangedVideos, note_videos
 from focus_eval.bench.matrix.folder import RunFolder, kind_of
 from focus_eval.bench.matrix.plan import load_sets
@@ -111,7 +111,7 @@ def _asked_questions(sets: dict[str, QuestionSet]) -> dict[str, Any]:
     }
 
 
-def _run_phase(phase: Phase[Any, Any], engine: Engine, progress: RunProgress) -> None:
+def _run_phase(phase: Phase[JobT], engine: Engine, progress: RunProgress) -> None:
     """Run the jobs of a phase that are left, then turn the rows of its parts into Parquet."""
     jobs = phase.jobs()
     if jobs:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypedDict, cast
 
 import torch
 from accelerate import Accelerator
@@ -25,6 +25,31 @@ from focus_eval.core.types import VideoInfo, frozen_ints
 from focus_eval.keyframes.encoders.preprocess import release_constants, resize_frames
 from focus_eval.keyframes.video import open_video
 
+if TYPE_CHECKING:
+    from lmms_eval.api.instance import Instance
+    from transformers import PreTrainedTokenizerBase
+    from typing_extensions import Self, Unpack
+
+    from focus_eval.bench.answering.questions import Document, TaskDocuments
+
+
+class GenerationOptions(TypedDict, total=False):
+    """The keywords of `LlavaVideo.answer`."""
+
+    max_new_tokens: int
+    temperature: float
+    top_p: float | None
+    num_beams: int
+
+
+class TaskGeneration(TypedDict, total=False):
+    """Generation arguments of a task that are read here; tasks have others too."""
+
+    max_new_tokens: int | None
+    temperature: float | None
+    top_p: float | None
+    num_beams: int | None
+
 
 class LlavaVideoWrapper(lmms):  # type: ignore[misc]
     """LLaVA-Video as a model of lmms-eval; without the adapter it samples frames as lmms-eval's `llava_vid` does.
@@ -43,6 +68,8 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
 
     As in `llava_vid`, an answer ends at the end of the turn or at `max_new_tokens`; a task's `until` is ignored.
     """
+
+    task_dict: TaskDocuments
 
     def __init__(
         self,
@@ -72,8 +99,8 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         self.batch_size_per_gpu = int(batch_size)
         self.max_frames_num = int(max_frames_num)
         self.video_fps = float(video_fps)
-        self.force_sample = bool(read_value("focus_llava_video", "force_sample", bool, force_sample))
-        self._model: Any = LlavaVideo.load(
+self.force_sample = bool(read_value("focus_llava_video", "force_sample", bool, force_sample))
+        self._model: LlavaVideo | None = LlavaVideo.load(
             pretrained,
             setup=self.setup,
             dtype=dtype,
@@ -83,14 +110,20 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         # Ranks only divide the questions: nothing is trained, so the model is not wrapped.
 
     @property
-    def model(self) -> Any:
-        """The model that answers."""
+    def model(self) -> LlavaVideo | None:
+        """The model that answers; None once it is released."""
         return self._model
 
     @property
-    def tokenizer(self) -> Any:
+    def loaded_model(self) -> LlavaVideo:
+        """The model that answers."""
+        assert self._model is not None, "the model is released"
+        return self._model
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
         """The model's tokenizer."""
-        return self._model.tokenizer
+        return self.loaded_model.tokenizer
 
     @property
     def batch_size(self) -> int:
@@ -106,10 +139,10 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         """Return the token ids of a text, without special tokens; lmms-eval sorts requests by their number."""
         return cast(list[int], self.tokenizer(string, add_special_tokens=False)["input_ids"])
 
-    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+    def generate_until(self, requests: Sequence[Instance]) -> list[str]:
         """Answer `requests` in their order; those of equal generation arguments go together."""
 
-        def longest_first(arguments: tuple[Any, ...]) -> tuple[int, str]:
+        def longest_first(arguments: tuple[str, dict[str, object]]) -> tuple[int, str]:
             """Return the key that sorts requests by length in tokens, the longest first."""
             return -len(self.tok_encode(arguments[0])), arguments[0]
 
@@ -123,7 +156,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         with tqdm(total=len(requests), desc="Answering", disable=self.rank != 0) as progress:
             for batch in collator.get_batched(n=self.batch_size, batch_fn=None):
                 video_questions = [self._video_question(*arguments) for arguments in batch]
-                answers = self._model.answer(video_questions, **generation_options(batch[0][1]))
+                answers = self.loaded_model.answer(video_questions, **generation_options(batch[0][1]))
                 texts += [answer.text for answer in answers]
                 progress.update(len(batch))
         return cast(list[str], collator.get_original(texts))
@@ -145,16 +178,22 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         release_constants()
         super().clean()
 
-    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+    def loglikelihood(self, requests: Sequence[Instance]) -> list[tuple[float, bool]]:
         """Raise NotImplementedError: the model does not score given answers."""
         raise NotImplementedError("LLaVA-Video answers questions; it does not score given answers")
 
-    def generate_until_multi_round(self, requests: Sequence[Any]) -> list[str]:
+    def generate_until_multi_round(self, requests: Sequence[Instance]) -> list[str]:
         """Raise NotImplementedError: questions of several rounds are not supported."""
         raise NotImplementedError("LLaVA-Video: questions of several rounds are not supported")
 
     def _video_question(
-        self, context: str, generation: Mapping[str, Any], look: Any, doc_id: int, task: str, split: str
+        self,
+        context: str,
+        generation: TaskGeneration,
+        look: Callable[[Document], Sequence[object]],
+        doc_id: int,
+        task: str,
+        split: str,
     ) -> VideoQuestion:
         """Return a request as a question with frames: the chosen ones, or the original's own sampling.
 
@@ -188,7 +227,7 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
     checkpoint_types: ClassVar[tuple[str, ...]] = ("llava_qwen",)
     frames_argument: ClassVar[str] = "max_frames_num"
 
-    def prepare(self, adapter_arguments: Mapping[str, Any], wrapper_arguments: dict[str, Any]) -> checkpoint.Setup:
+    def prepare(self, adapter_arguments: object, wrapper_arguments: dict[str, object]) -> checkpoint.Setup:
         """Check preset, checkpoint and room for the frames before any weight loads; return the complete set-up.
 
         Raises:
@@ -198,37 +237,37 @@ class FocusLlavaVideo(FrameAdapter, LlavaVideoWrapper):
         setup_options = {
             name: wrapper_arguments[name] for name in checkpoint.SETUP_OPTIONS if name in wrapper_arguments
         }
-        setup = checkpoint.make_setup(wrapper_arguments.get("preset", "aks"), **setup_options)
+        setup = checkpoint.make_setup(str(wrapper_arguments.get("preset", "aks")), **setup_options)
         config = checkpoint.read_config(
-            checkpoint.find_checkpoint(wrapper_arguments.get("pretrained", checkpoint.HUB_NAME))
+            checkpoint.find_checkpoint(str(wrapper_arguments.get("pretrained", checkpoint.HUB_NAME)))
         )
         config.layout(setup).check_fit(
-            wrapper_arguments["max_frames_num"], other_tokens=1, context_tokens=config.context_tokens
+            self.frame_limit(wrapper_arguments), other_tokens=1, context_tokens=config.context_tokens
         )
         return setup
 
-    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+    def defaults(self, wrapper_arguments: dict[str, object]) -> None:
         """Change nothing: the wrapper's own defaults place each process on its device."""
 
     def ready(self, frame_batch: FrameBatch) -> FrameBatch:
         """Return the frames resized, while an earlier question is being answered; resizing again changes nothing."""
-        return replace(frame_batch, pixels=resize_frames(frame_batch.pixels, self._model.image_rules))
+        return replace(frame_batch, pixels=resize_frames(frame_batch.pixels, self.loaded_model.image_rules))
 
-    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Replace the model of `view` by one that notes frames, tokens and seconds of each later call in `trace`."""
-        view._model = _TracedLlavaVideo(self._model, trace)
+        view.__dict__["_model"] = _TracedLlavaVideo(self.loaded_model, trace)
 
 
 class _TracedLlavaVideo:
-    """A LLaVA-Video model that notes what it is asked and how long it takes."""
+    """Wraps a loaded model and records its calls in a trace."""
 
     def __init__(self, model: LlavaVideo, trace: GenerateTrace) -> None:
         self._model = model
         self._trace = trace
         self.tokenizer = model.tokenizer
 
-    def answer(self, batch: Sequence[VideoQuestion], **options: Any) -> list[Answer]:
-        """Answer as the model does, and note frames, prompt, tokens and seconds in the trace."""
+    def answer(self, batch: Sequence[VideoQuestion], **options: Unpack[GenerationOptions]) -> list[Answer]:
+        """Answer, and record frames, prompt, tokens and seconds."""
         trace = self._trace
         trace.frames = [len(video_question.frames) for video_question in batch]
         if trace.wants_prompt_record:
@@ -242,7 +281,7 @@ class _TracedLlavaVideo:
         return answers
 
 
-def generation_options(generation: Mapping[str, Any]) -> dict[str, Any]:
+def generation_options(generation: TaskGeneration) -> GenerationOptions:
     """Return the options of `LlavaVideo.answer` in a task's generation arguments, with `llava_vid`'s defaults."""
     return {
         "max_new_tokens": int(generation.get("max_new_tokens") or 1024),

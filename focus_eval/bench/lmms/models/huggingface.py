@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from lmms_eval.models.chat.huggingface import Huggingface
 from transformers.video_utils import VideoMetadata
 
 from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
 from focus_eval.bench.answering.questions import FramedQuestion
-from focus_eval.bench.answering.tracing import GenerateTrace
+from focus_eval.bench.answering.tracing import GenerateInputs, GenerateTrace
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.patches import load_generating_classes
 from focus_eval.core.errors import AnswerError
+
+if TYPE_CHECKING:
+    from transformers import BatchFeature
+    from typing_extensions import Self, Unpack
+
+    from focus_eval.bench.answering.processors import Processor, ProcessorInputs
 
 
 class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
@@ -40,7 +46,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
         device = wrapper_arguments.setdefault("device", "cuda")
         wrapper_arguments.setdefault("device_map", device)
 
-    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Also wrap the processor of `view` so that it takes paths with frames."""
         super().trace_model(view, batch, trace)
         view.processor = FramesProcessor(view.processor)
@@ -50,7 +56,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
         """Number of frames that the vision tower merges into one step; the last frame is repeated to fill a step."""
         return int(getattr(getattr(self.config, "vision_config", None), "temporal_patch_size", None) or 1)
 
-    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+    def frames_reaching(self, inputs: GenerateInputs) -> list[int] | None:
         """Return the frames per question, read from the shapes of the inputs of `generate`.
 
         Video grids count frames in time (GLM-4.6V, Video-LLaMA 3, Qwen). Otherwise frames are entries of the pixels:
@@ -71,19 +77,19 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
 class FramesProcessor:
     """Wraps a processor so that it takes `PathWithFrames` for videos; all other attributes are the processor's."""
 
-    def __init__(self, processor: Any) -> None:
+    def __init__(self, processor: Processor) -> None:
         self._processor = processor
 
     def __getattr__(self, name: str) -> object:
         """Return the processor's attribute."""
         return getattr(self._processor, name)
 
-    def __call__(self, **inputs: Any) -> Any:
+    def __call__(self, **inputs: Unpack[ProcessorInputs]) -> BatchFeature:
         """Process `inputs` with the chosen frames; empty images, videos or audios are left out."""
         processor_inputs = {
             name: value for name, value in inputs.items() if name not in ("images", "videos", "audios") or value
         }
-        videos = processor_inputs.get("videos") or []
+        videos = inputs.get("videos") or []
         frame_batches = [video.frame_batch for video in videos if isinstance(video, PathWithFrames)]
         if not frame_batches:
             return self._processor(**processor_inputs)

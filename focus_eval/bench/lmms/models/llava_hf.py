@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from lmms_eval.models.simple.llava_hf import LlavaHf
 
 from focus_eval.bench.answering.frames import PathWithFrames
 from focus_eval.bench.answering.questions import FramedQuestion
-from focus_eval.bench.answering.tracing import GenerateTrace
+from focus_eval.bench.answering.tracing import GenerateInputs, GenerateTrace
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.patches import rank_and_world
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import Pixels
 from focus_eval.keyframes.subtitles.prompts import PICTURE
+
+if TYPE_CHECKING:
+    from transformers import BatchFeature
+    from typing_extensions import Self, Unpack
+
+    from focus_eval.bench.answering.processors import Processor, ProcessorInputs
 
 
 class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
@@ -55,17 +61,17 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
             else super().load_video(video_path, max_frames_num)
         )
 
-    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Also wrap the processor of `view` so that it takes pictures as those of one question."""
         super().trace_model(view, batch, trace)
         view._image_processor = PicturesProcessor(view._image_processor, context_tokens=self._context_tokens)
 
     @property
     def _context_tokens(self) -> int:
-        config: Any = self._config
-        return int(getattr(config, "text_config", config).max_position_embeddings)
+        text_config = getattr(self._config, "text_config", None)
+        return int((self._config if text_config is None else text_config).max_position_embeddings)
 
-    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+    def frames_reaching(self, inputs: GenerateInputs) -> list[int] | None:
         """Return the number of frames of the one video, or of pictures between lines, as a list of one."""
         pixels, sizes = inputs.get("pixel_values_videos"), inputs.get("image_sizes")
         if pixels is not None:
@@ -83,15 +89,15 @@ class PicturesProcessor:
         context_tokens: most tokens of a prompt.
     """
 
-    def __init__(self, processor: Any, *, context_tokens: int) -> None:
+    def __init__(self, processor: Processor, *, context_tokens: int) -> None:
         self._processor = processor
         self._context_tokens = context_tokens
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         """Return the processor's attribute."""
         return getattr(self._processor, name)
 
-    def __call__(self, **inputs: Any) -> Any:
+    def __call__(self, **inputs: Unpack[ProcessorInputs]) -> BatchFeature:
         """Process `inputs`. Raises AnswerError for pictures without a place in the text, or more than the context."""
         pictures = inputs.get("images")
         if not pictures:

@@ -10,20 +10,32 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from lmms_eval.models.chat.openai import OpenAICompatible as OpenAIChat
 from lmms_eval.models.simple.openai import OpenAICompatible as OpenAISimple
 from PIL import Image
 
 from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
-from focus_eval.bench.answering.questions import FramedQuestion
-from focus_eval.bench.answering.tracing import GenerateTrace, describe_messages, image_parts
+from focus_eval.bench.answering.questions import FramedQuestion, MessagePart
+from focus_eval.bench.answering.tracing import (
+    ChatMessage,
+    ChatPart,
+    ChatPayload,
+    GenerateTrace,
+    describe_messages,
+    image_parts,
+)
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.arguments import read_argument
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.options import checked_values, option
 from focus_eval.keyframes.llms.chat import MAX_PAUSE_SECONDS, ChatClient, ImageFormat, RefusedSettings, Spending
+
+if TYPE_CHECKING:
+    import openai
+    from openai.types.chat import ChatCompletion
+    from typing_extensions import Self, Unpack
 
 
 class QuestionClient:
@@ -49,7 +61,7 @@ class QuestionClient:
         system_prompt: str = "",
     ) -> None:
         self._client = client
-        self._system = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._system: list[ChatMessage] = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._trace = trace
         self._urls = urls
         self._times_seconds = times_seconds
@@ -57,7 +69,7 @@ class QuestionClient:
         trace.tokens = [self._cost]
         self.chat = SimpleNamespace(completions=self)
 
-    def create(self, **payload: Any) -> Any:
+    def create(self, **payload: Unpack[ChatPayload]) -> ChatCompletion:
         """Send `payload` with the question's frames in it, and return the API's answer.
 
         Raises:
@@ -75,16 +87,17 @@ class QuestionClient:
                 self._trace.sent = describe_messages(payload)
             self._cost["images"] = n_images
             self._trace.frames = [n_images]
-            return self._client.create(payload, self._cost)
+            completion: ChatCompletion = self._client.create(dict(payload), self._cost)
         except AnswerError as error:
             self._trace.error = error
             raise
         except Exception as error:  # noqa: BLE001 (the wrapper's own loop would log it)
             self._trace.error = AnswerError(self._client.one_line(error))
             raise self._trace.error from None
+        return completion
 
 
-def replace_images(payload: dict[str, Any], urls: Sequence[str]) -> None:
+def replace_images(payload: ChatPayload, urls: Sequence[str]) -> None:
     """Replace, in place, the stand-in images of a request by `urls`; raise AnswerError if their numbers differ."""
     parts = list(image_parts(payload["messages"]))
     if len(parts) != len(urls):
@@ -93,12 +106,12 @@ def replace_images(payload: dict[str, Any], urls: Sequence[str]) -> None:
         part["image_url"]["url"] = url
 
 
-def write_times(payload: dict[str, Any], times_seconds: Sequence[float]) -> None:
+def write_times(payload: ChatPayload, times_seconds: Sequence[float]) -> None:
     """Put, in place, the time of each frame before its image, in the form of Qwen3-VL's prompts: <13.7 seconds>."""
     times = iter(times_seconds)
     for message in payload["messages"]:
         if isinstance(message["content"], list):
-            parts: list[dict[str, Any]] = []
+            parts: list[ChatPart] = []
             for part in message["content"]:
                 if part.get("type") == "image_url":
                     parts.append({"type": "text", "text": f"<{next(times):.1f} seconds>"})
@@ -156,7 +169,8 @@ class OpenAIAdapter(FrameAdapter):
     takes_mixed_sizes: ClassVar[bool] = True
     own_options: ClassVar[type | None] = ApiOptions
 
-    client: Any
+    prepared: RequestFormat
+    client: openai.OpenAI
     num_concurrent: int
     max_retries: int
     retry_backoff_s: float
@@ -166,8 +180,10 @@ class OpenAIAdapter(FrameAdapter):
     _max_pause_seconds: float
     _system_prompt: str
 
-    def prepare(self, api_options: ApiOptions, wrapper_arguments: dict[str, object]) -> RequestFormat:
+    def prepare(self, adapter_arguments: object, wrapper_arguments: dict[str, object]) -> RequestFormat:
         """Check the image format, and that the API key is in the environment, where no log prints it."""
+        assert isinstance(adapter_arguments, ApiOptions)
+        api_options = adapter_arguments
         if "api_key" in wrapper_arguments:
             raise InvalidInput("api_key in --model_args would be printed by lmms-eval; set OPENAI_API_KEY instead")
         uses_azure = read_argument(self.model_id, "azure_openai", bool, wrapper_arguments.get("azure_openai", False))
@@ -205,7 +221,7 @@ class OpenAIAdapter(FrameAdapter):
         urls = [self.prepared.images.data_url(image) for image in frame_batch.images()]
         return frame_batch.with_encoded(urls, n_bytes=sum(map(len, urls)))
 
-    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Give `view` its own client, which sends the frames of one question and records the cost."""
         self._spending.check()
         frame_batch = batch[0].frame_batch
@@ -222,16 +238,17 @@ class OpenAIAdapter(FrameAdapter):
             refused=self._refused,
             max_pause_seconds=self._max_pause_seconds,
         )
-        view.client = QuestionClient(
+        question_client = QuestionClient(
             client,
             trace,
             urls=frame_batch.take_encoded() if frame_batch else None,
             times_seconds=frame_batch.times_seconds if frame_batch and self.prepared.times else None,
             system_prompt=self._system_prompt,
         )
-        view.max_retries = 1  # our client retries by itself
+        # Our client retries by itself.
+        vars(view).update(client=question_client, max_retries=1)
 
-    def video_parts(self, frame_batch: FrameBatch) -> list[dict[str, object]]:
+    def video_parts(self, frame_batch: FrameBatch) -> list[MessagePart]:
         """Return one stand-in image per frame."""
         return [{"type": "image", "url": Image.new("RGB", (1, 1))} for _ in frame_batch.frames]
 

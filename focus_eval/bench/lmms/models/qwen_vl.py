@@ -7,9 +7,9 @@ other goes to the stock reader. Resizing to `max_pixels`, and all later steps, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from lmms_eval.models.chat.qwen2_5_vl import Qwen2_5_VL as Qwen2_5VLChat
@@ -24,13 +24,17 @@ from PIL import Image
 
 from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
 from focus_eval.bench.answering.questions import FramedQuestion
-from focus_eval.bench.answering.tracing import GenerateTrace
+from focus_eval.bench.answering.tracing import GenerateInputs, GenerateTrace
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.bench.lmms.parsing import StrippedReply
-from focus_eval.bench.lmms.patches import open_no_video_twice, wrap_video_readers
+from focus_eval.bench.lmms.patches import ElementReader, VideoReading, open_no_video_twice, wrap_video_readers
 from focus_eval.core.errors import MissingDependency
 
-VideoReading = tuple[torch.Tensor, dict[str, Any], float]
+if TYPE_CHECKING:
+    from transformers import BatchFeature
+    from typing_extensions import Self, Unpack
+
+    from focus_eval.bench.answering.processors import Processor, ProcessorInputs
 
 
 class QwenAdapter(FrameAdapter):
@@ -50,11 +54,11 @@ class QwenAdapter(FrameAdapter):
         wrap_video_readers(wrap_reader)
         open_no_video_twice()
 
-    def visuals(self, frame_batch: FrameBatch) -> Any:
+    def visuals(self, frame_batch: FrameBatch) -> Sequence[object]:
         """Return the video, or one image per frame if frames differ in size."""
         return frame_batch.images() if frame_batch.scales is not None else [PathWithFrames(frame_batch)]
 
-    def frames_reaching(self, inputs: Mapping[str, Any]) -> list[int] | None:
+    def frames_reaching(self, inputs: GenerateInputs) -> list[int] | None:
         """Return the number of frames per video, in whole pairs; None if the frames came as images."""
         grid = inputs.get("video_grid_thw")
         if grid is None:
@@ -95,7 +99,7 @@ class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
     stock_name: ClassVar[str] = "qwen2_5_vl"
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_5_vl",)
 
-    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Also give the processor the frames' times; without them it would assume 24 frames a second."""
         super().trace_model(view, batch, trace)
         frame_batches = [framed.frame_batch for framed in batch if framed.frame_batch is not None]
@@ -147,7 +151,7 @@ class FocusQwen3_5Chat(ThinkingQwenAdapter, Qwen3_5Chat):  # type: ignore[misc]
 class TimedProcessor:
     """Wraps a processor so that it gets rate, length and indices of its videos; all else is the processor's."""
 
-    def __init__(self, processor: Any, metadata: list[dict[str, Any]]) -> None:
+    def __init__(self, processor: Processor, metadata: list[dict[str, object]]) -> None:
         self._processor = processor
         self._metadata = metadata
 
@@ -155,7 +159,7 @@ class TimedProcessor:
         """Return the processor's attribute."""
         return getattr(self._processor, name)
 
-    def __call__(self, **inputs: Any) -> Any:
+    def __call__(self, **inputs: Unpack[ProcessorInputs]) -> BatchFeature:
         """Process `inputs`, whose videos are those of the metadata in this order."""
         if len(inputs.get("videos") or []) != len(self._metadata):
             return self._processor(**inputs)
@@ -173,7 +177,7 @@ def metadata_of(frame_batch: FrameBatch) -> dict[str, object]:
     }
 
 
-def wrap_reader(read: Callable[[dict[str, object]], VideoReading]) -> Callable[[dict[str, object]], VideoReading]:
+def wrap_reader(read: ElementReader) -> ElementReader:
     """Return a reader that gives a `PathWithFrames` its own frames and leaves every other path to `read`."""
     if getattr(read, "feeds_frames", False):
         return read

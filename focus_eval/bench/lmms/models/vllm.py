@@ -7,17 +7,43 @@ requests.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence, Sized
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypedDict
 
 from lmms_eval.models.chat.vllm_generate import VLLMGenerate
 
 from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
-from focus_eval.bench.answering.questions import FramedQuestion
+from focus_eval.bench.answering.questions import FramedQuestion, ViewDocument
 from focus_eval.bench.answering.tracing import GenerateTrace
 from focus_eval.bench.lmms.models.qwen_vl import QwenAdapter, metadata_of
 from focus_eval.bench.lmms.patches import resize_to_patches
 from focus_eval.core.errors import MissingDependency
+
+if TYPE_CHECKING:
+    from lmms_eval.api.instance import Instance
+    from typing_extensions import Self
+
+
+class EngineInputs(TypedDict, total=False):
+    """One request to an engine of vLLM, as far as it is read here."""
+
+    prompt: str
+    prompt_token_ids: list[int]
+    multi_modal_data: dict[str, list[Sized]]
+    mm_processor_kwargs: dict[str, object]
+
+
+class EngineOutput(Protocol):
+    """The tokens of a prompt and of its replies; each is None if the engine does not tell."""
+
+    prompt_token_ids: Sequence[int] | None
+    outputs: Sequence[object]
+
+
+class Engine(Protocol):
+    """An engine of vLLM."""
+
+    def generate(self, inputs: list[EngineInputs], *args: object, **options: object) -> list[EngineOutput]: ...
 
 
 class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
@@ -34,7 +60,7 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
     takes_mixed_sizes: ClassVar[bool] = False
     prepares_ahead: ClassVar[bool] = False  # not tried with the engine
 
-    client: Any
+    client: Engine
     batch_size_per_gpu: int
 
     @classmethod
@@ -56,16 +82,16 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
             return ()
         return tuple(field.name for field in dataclasses.fields(EngineArgs))
 
-    def defaults(self, wrapper_arguments: dict[str, Any]) -> None:
+    def defaults(self, wrapper_arguments: dict[str, object]) -> None:
         """Raise the wrapper's default limit `max_frame_num` to the requested number of frames."""
-        wrapper_arguments.setdefault("max_frame_num", int(wrapper_arguments[self.frames_argument]))
+        wrapper_arguments.setdefault("max_frame_num", self.frame_limit(wrapper_arguments))
 
     @property
     def batch_size(self) -> int:
         """Questions in one call of the engine."""
         return int(self.batch_size_per_gpu)
 
-    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Replace the engine of `view` by one that records its calls in `trace`."""
         view.client = TracedEngine(self.client, trace)
 
@@ -74,15 +100,16 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
         patch_size = getattr(getattr(self.processor, "video_processor", None), "patch_size", None)
         return dataclasses.replace(frame_batch, patch_size=patch_size)
 
-    def make_one_request(self, request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def make_one_request(self, request: Instance) -> tuple[EngineInputs, dict[str, object]]:
         """Return the stock request, marked not to resize its frames again; for Qwen2.5-VL with the frames' metadata.
 
         Without metadata vLLM refuses the videos of Qwen2.5-VL, whose processor would also resize to its own limits.
         """
         inputs, params = super().make_one_request(request)
         _, _, _, doc_id, task, split = request.arguments
-        messages = self.task_dict[task][split][doc_id].messages
-        parts = [part for message in messages for part in message["content"] if part["type"] == "video"]
+        document = self.task_dict[task][split][doc_id]
+        assert isinstance(document, ViewDocument)
+        parts = [part for message in document.messages or [] for part in message["content"] if part["type"] == "video"]
         videos = inputs["multi_modal_data"].get("video") or []
         if any(isinstance(part["url"], PathWithFrames) for part in parts):
             inputs["mm_processor_kwargs"]["do_resize"] = False
@@ -99,7 +126,7 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
 class TracedEngine:
     """Wraps a vLLM engine and records the calls of `generate`; all other attributes are its own."""
 
-    def __init__(self, engine: Any, trace: GenerateTrace) -> None:
+    def __init__(self, engine: Engine, trace: GenerateTrace) -> None:
         self._engine = engine
         self._trace = trace
 
@@ -107,7 +134,7 @@ class TracedEngine:
         """Return the engine's attribute."""
         return getattr(self._engine, name)
 
-    def generate(self, inputs: list[dict[str, Any]], *args: Any, **options: Any) -> Any:
+    def generate(self, inputs: list[EngineInputs], *args: object, **options: object) -> list[EngineOutput]:
         """Generate; record seconds, tokens, frames and an exception, which is raised again."""
         trace = self._trace
         trace.frames = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from lmms_eval.api.instance import Instance
@@ -24,6 +24,8 @@ from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.cache import duplicate_cache
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from focus_eval.bench.answering.questions import FramedQuestion
     from focus_eval.bench.answering.tracing import GenerateTrace
     from focus_eval.core.types import Pixels
@@ -51,7 +53,12 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
             raise InvalidInput(f"focus_zero_shot: temperature must be above 0, got {temperature}")
         self.temperature = float(temperature)
         self.max_num_frames = int(max_num_frames)
-        self.batch_size = int(batch_size)
+        self.batch_size_per_gpu = int(batch_size)
+
+    @property
+    def batch_size(self) -> int:
+        """Questions at a time."""
+        return self.batch_size_per_gpu
 
     def generate_until(self, requests: list[Instance]) -> list[str]:
         """Return the letter of the best option for each request."""
@@ -90,7 +97,7 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         scores = option_scores(self.scorer, features, question.query, question.options, temperature=self.temperature)
         return LETTERS[int(np.argmax(scores))]
 
-    def _features(self, pixels: Pixels) -> Any:
+    def _features(self, pixels: Pixels) -> object:
         """The encoder's features of the frames; pictures seen before are not embedded again."""
         scorer = self.scorer
         prepared = scorer.prepare(pixels)
@@ -121,17 +128,18 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
     largest_batch: ClassVar[int | None] = 1
     own_options: ClassVar[type | None] = AnswererOptions
 
-    def prepare(self, answerer_options: AnswererOptions, wrapper_arguments: dict[str, object]) -> str:
+    def prepare(self, adapter_arguments: object, wrapper_arguments: dict[str, object]) -> str:
         """Make the encoder; return its name and revision, which become part of the run's identity."""
+        assert isinstance(adapter_arguments, AnswererOptions)
         from focus_eval.core.options import declared_types
         from focus_eval.keyframes.encoders.registry import ENCODERS, make_encoder, read_encoder
 
         checkpoint_options = (
-            {"checkpoint": answerer_options.answer_encoder_checkpoint}
-            if answerer_options.answer_encoder_checkpoint
+            {"checkpoint": adapter_arguments.answer_encoder_checkpoint}
+            if adapter_arguments.answer_encoder_checkpoint
             else {}
         )
-        name, options = read_encoder(answerer_options.answer_encoder, checkpoint_options)
+        name, options = read_encoder(adapter_arguments.answer_encoder, checkpoint_options)
         if wrapper_arguments.get("device") and "device" in declared_types(ENCODERS.load(name)):
             options["device"] = str(wrapper_arguments["device"])
         scorer = make_encoder(name, **options)
@@ -143,7 +151,7 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
     def defaults(self, wrapper_arguments: dict[str, object]) -> None:
         """Change nothing: the answerer has no device map."""
 
-    def trace_model(self, view: Any, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
+    def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
         """Give `view` the questions of its batch: the options are read from the document, not from the prompt."""
         view._questions = {framed.task_question.parts.key: framed.task_question.question for framed in batch}
         view._trace = trace
