@@ -6,6 +6,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,21 @@ _SUFFIXES = (".jsonl", ".parquet")
 LinesOf = Callable[[Path], Iterator[tuple[int, dict[str, Any]]]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A model's answer as a log or a published file states it.
+
+    Args:
+        score: as stated; of a log's entry without one 1.0 if prediction and right answer are equal, else 0.0. None if a
+            published file does not state it.
+        predicted, right: the answer that was read, and the right one; None if not stated.
+    """
+
+    score: float | None
+    predicted: str | None = None
+    right: str | None = None
+
+
 class FileEntry(NamedTuple):
     """What a file states of one question.
 
@@ -31,7 +47,7 @@ class FileEntry(NamedTuple):
     """
 
     selection: SelectionRow
-    verdict: Any = None
+    verdict: Verdict | None = None
     location: str = ""
 
     @property
@@ -81,7 +97,7 @@ def file_entry(
     *,
     keyframes: Sequence[int] | None = None,
     times_seconds: Sequence[float] | None = None,
-    verdict: Any = None,
+    verdict: Verdict | None = None,
     location: str = "",
     k: int = 0,
     **fields: Any,

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from focus_eval.bench.rows.entries import FileEntry
+from focus_eval.bench.rows.entries import FileEntry, Verdict
 from focus_eval.core.errors import SelectionMismatch
 from focus_eval.core.types import Question
 from focus_eval.external.imports.formats import SelectionFormat, Source, is_list_of_rows
-from focus_eval.external.imports.lmms_logs import Verdict, find_logs
+from focus_eval.external.imports.lmms_logs import find_logs
 from focus_eval.keyframes.video.verification import SUFFIXES
 
 LETTERS = "ABCDEFGH"

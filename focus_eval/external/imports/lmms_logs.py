@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from focus_eval.bench.rows.entries import read_lines
+from focus_eval.bench.rows.entries import Verdict, read_lines
 from focus_eval.bench.rows.store import parquet_columns, parquet_records
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json, whole_text
@@ -57,21 +57,6 @@ _FRAME_ARGUMENTS = (
 _LETTER = re.compile(r"^\W*([A-Z])(?:\W|$)")
 _SAMPLES = re.compile(r"(?P<stamp>.+?)_samples_(?P<task>.+)\.jsonl(?:\.gz)?")
 _DECIMAL = re.compile(r"\d+\.\d+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """A model's answer as a log or a published file states it.
-
-    Args:
-        score: as stated; of a log's entry without one 1.0 if prediction and right answer are equal, else 0.0. None if a
-            published file does not state it.
-        predicted, right: the answer that was read, and the right one; None if not stated.
-    """
-
-    score: float | None
-    predicted: str | None = None
-    right: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from focus_eval.bench.benchmarks.registry import (
     read_annotations,
 )
 from focus_eval.bench.lmms.parsing import read_answer as read_strictly
+from focus_eval.bench.rows.entries import Verdict
 from focus_eval.bench.rows.store import part_name
 from focus_eval.core.errors import InvalidInput, SelectionMismatch, UnknownName
 from focus_eval.core.options import checked_values, option
@@ -38,7 +39,6 @@ from focus_eval.external.imports.lmms_logs import (
     PREDICTION_SUFFIXES,
     LmmsLog,
     LogRecord,
-    Verdict,
     find_logs,
     read_answer,
     verdict_of,
