@@ -25,9 +25,9 @@ from focus_eval.bench.answering.questions import FramedQuestion, ModelReply
 from focus_eval.core.errors import RunError
 from focus_eval.core.processes import n_cores
 
-# Each lane holds the inputs of one batch.
+# A lane prepares one batch at a time and holds its inputs.
 MAX_LANES = 16
-# Without frames, as with the wrapper's own sampling, bytes bound nothing.
+# Bounds the queue where batches have no frames (the wrapper's own sampling), whose bytes would not.
 MAX_BATCHES_IN_WORK = 64
 
 AnsweredBatch = Sequence[tuple[FramedQuestion, ModelReply]]
@@ -71,7 +71,7 @@ class Place:
 
     def take_model(self) -> None:
         """Wait until all batches before this one are answered. Raises RunError if the run ends first."""
-        if not self.has_model:  # else it asks again: a question of a batch that failed
+        if not self.has_model:  # True where a failed batch is asked again, question by question
             arrived_at = time.perf_counter()
             self._wait(0)
             self.has_model = True
@@ -119,7 +119,7 @@ class AnswerQueue:
     def reserve(self, n_bytes: int) -> None:
         """Wait until the frames that take `n_bytes` may be read. Raises RunError if the run ends first."""
         with self._changed:
-            # Where nothing is held even too large a batch goes in: it would wait for ever otherwise.
+            # Admit an oversized batch when memory is free; it would never fit otherwise.
             self._wait_until(lambda: not self._n_bytes or self._n_bytes + n_bytes <= self._max_bytes)
             self._n_bytes += n_bytes
 
@@ -186,7 +186,7 @@ class AnswerQueue:
         return None
 
     def _done_place(self) -> Place | None:
-        # An answer that is paid for does not wait for a slow one before it: a kill would lose it.
+        # Hand a finished answer on at once: if it waited for a slower one before it, a kill would lose it.
         places = list(self._places)[:1] if self._is_ordered else self._places
         return next((place for place in places if place.is_done), None)
 
@@ -224,7 +224,7 @@ def answer_ahead(
             assert place.batch is not None
             place.answered = place.batch.cell, answer(place.batch, place)
         except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
-            # Before the next one gets the model, which may be what failed.
+            # Stop before the next batch gets the model, which may be what failed.
             queue.end(error)
         finally:
             queue.leave(place)
@@ -247,8 +247,8 @@ def answer_ahead(
             while (answered := queue.next_answered()) is not None:
                 yield answered
         finally:
-            # Also where the caller stops early: threads that wait would keep the pool from ending, and questions whose
-            # answers nobody takes would be asked, and paid for.
+            # The caller may stop early: waiting threads would keep the pool from ending, and further questions would
+            # cost money although nobody takes their answers.
             queue.end()
             reading.join()
 

@@ -108,7 +108,7 @@ class SamplerChooser:
         outcomes = choose_on_video(reader, requests, progress=progress)
         rows = [request.row_of(outcome) for request, outcome in zip(requests, outcomes, strict=True)]
         if len(rows) > 1:
-            # What the threads measure overlaps; charged is the wall clock of all together.
+            # The threads' own times overlap, so the wall-clock time of all questions together is charged.
             rows = charged_rows(rows, time.perf_counter() - started)
         return [self._choice(row, outcome) for row, outcome in zip(rows, outcomes, strict=True)]
 

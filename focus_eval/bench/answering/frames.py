@@ -149,7 +149,7 @@ class FrameBatch:
         images = [Image.fromarray(frame) for frame in self.take()]
         if self.scales is None:
             return images
-        # PIL refuses an image without pixels.
+        # At least one pixel a side: PIL refuses an empty image.
         sizes = [
             (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
             for image, scale in zip(images, self.scales, strict=True)
@@ -196,8 +196,8 @@ def make_frame_batch(row: SelectionRow, path: Path, decoded: DecodedFrames, *, f
         times_seconds=(0.0,) if is_floor else tuple(float(time) for time in decoded.times_seconds),
         fps=decoded.info.fps,
         n_frames=decoded.info.n_frames,
-        # The floor answers from the question alone; a black frame keeps the prompt's form, for no model takes a video
-        # of none.
+        # The floor answers from the question alone. No model takes a video without frames, so it is shown a black one,
+        # which keeps the form of the prompt.
         pixels=np.zeros_like(decoded.pixels) if is_floor else decoded.pixels,
         # Scales belong to the chosen frames; others are fed at full size.
         scales=tuple(row.scales) if row.scales is not None and fallback is None else None,
@@ -227,7 +227,7 @@ def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[
     if frame_policy == "exact":
         return keyframes, None
     if row.sampler in ("uniform", "uniform_1fps"):
-        # As the AKS code has it: the baseline is 1 fps until that is more than k.
+        # As in the AKS code, the baseline is one frame per second unless these are more than k.
         video = _known_info(row)
         every_second = tuple(range(0, video.n_frames, max(1, round(video.fps))))
         if len(every_second) <= row.k:

@@ -34,7 +34,7 @@ class Processor(Protocol):
     def __call__(self, *args: object, **options: object) -> BatchFeature: ...
 
 
-# By the name of the wrapper's attribute.
+# Processors and tokenizers by the name of the wrapper's attribute.
 Processors = dict[str, "Processor | PreTrainedTokenizerBase"]
 
 
@@ -75,7 +75,7 @@ class OwnProcessors:
         # Another processor may have been put into the model since.
         if sources.keys() == originals.keys() and all(sources[name] is originals[name] for name in sources):
             return copies
-        # In one call, so that a processor and its tokenizer stay a pair.
+        # One call for all, so that the copy of a processor keeps the copy of its tokenizer.
         return copy.deepcopy(originals)
 
 

@@ -222,7 +222,7 @@ def read_request(
         document = documents[parts.task][parts.split][parts.doc_id]
         task_question = replace(task_question, document=document)
         if benchmark is not None:
-            # Before the video is looked up: a row about a missing file then names the real question.
+            # Read the question before the video: a row about a missing file then names it.
             task_question = replace(task_question, question=benchmark.question(document))
         choice = subtitle_choice(
             benchmark.facts.subtitles if benchmark is not None else None,
@@ -349,7 +349,7 @@ def _single_video_path(visuals: list[object], parts: RequestParts) -> Path | Non
     # A selection is k frames of one video, so two videos or an image have none.
     if len(videos) != 1 or len(visuals) != 1:
         use = "use a task that gives it"
-        if parts.task.endswith("_i"):  # LongVideoBench's pictures; its videos are beside them
+        if parts.task.endswith("_i"):  # LongVideoBench with pictures; another task has its videos
             use = f"use {parts.task.removesuffix('_i')}_v, which gives it"
         raise InvalidInput(
             f"{parts.task}, document {parts.doc_id}: expected one video, found {len(videos)} videos and "
@@ -366,7 +366,7 @@ def _question_of_unknown_task(parts: RequestParts, document: Document, path: Pat
     """
     fields = (document.get(name) for name in QUESTION_FIELDS)
     query = next((text for text in fields if isinstance(text, str) and text.strip()), parts.context)
-    # Below `$HF_HOME`, where lmms-eval keeps videos, so that rows of two machines name one video.
+    # Relative to `$HF_HOME`, where lmms-eval keeps videos, so that rows of two machines name a video alike.
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     video = str(path.relative_to(home)) if path is not None and path.is_relative_to(home) else str(path)
     return Question(benchmark=parts.task, id=str(parts.doc_id), query=query, options=(), video=video, answer=None)

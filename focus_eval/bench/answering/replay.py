@@ -1,4 +1,4 @@
-"""Replays selections made before: our own rows, or a file in another format if the room `external` is there."""
+"""Replays selections made before: our own rows, or a file in another format if `focus_eval.external` is installed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN_OPTIONS = {"sampler": str | None}
 
 
 class ReplayedSelections:
-    """Selections from a file: our rows, or a published index file (the room `external` reads both).
+    """Selections from a file: our rows, or a published index file, which `focus_eval.external` reads.
 
     Args:
         path: the file, or the folder of a run.
@@ -52,14 +52,14 @@ class ReplayedSelections:
         option_types = {"format": str, "unit": str | None, "allow_missing": bool}
         reader_options = {name: value for name, value in all_options.items() if name in option_types}
         self._options = read_options("selections", option_types, reader_options)
-        # Of the format itself, which reads them.
+        # Options of the format, which its reader checks.
         self._format_options = {name: value for name, value in all_options.items() if name not in option_types}
         self._format = str(self._options.get("format") or "auto")
         self._is_own = self._format.partition(":")[0] in ("auto", "rows") and holds_own_rows(run_folder(path))
         self._by_benchmark: dict[str, Mapping[str, FileEntry]] = {}
-        # By content: a file that was changed in place is another selection.
+        # The file may be changed in place, so the identity of the selection is the hash of its content.
         self._content = _content_hash(path)
-        # Refused before any weight loads.
+        # Read now, so that an unusable file is refused before any weights load.
         if self._is_own:
             self._read(None)
         else:
@@ -101,13 +101,13 @@ class ReplayedSelections:
         asked_ids: dict[tuple[str, str], set[str]] = {}
         benchmarks: dict[tuple[str, str], Benchmark] = {}
         for task_question in questions:
-            # A task without a benchmark has no known order of questions to hold a file against.
+            # Without a benchmark the order of the questions is unknown, so the file cannot be checked against them.
             if task_question.benchmark is not None:
                 key = task_question.parts.task, task_question.parts.split
                 benchmarks[key] = task_question.benchmark
                 asked_ids.setdefault(key, set()).add(task_question.question.id)
         for (task, split), benchmark in benchmarks.items():
-            # All of the split, also under --limit: some published files go by position.
+            # All questions of the split, also under --limit: some published files list selections by position.
             all_questions = [benchmark.question(document) for document in documents[task][split]]
             self.prepare(benchmark.name, all_questions, question_ids=asked_ids[task, split])
 
@@ -134,7 +134,7 @@ class ReplayedSelections:
             entry = self._by_benchmark[question.benchmark].get(question.id)
             if entry is None:
                 raise SelectionMismatch(f"{self._path}: no selection for {question.benchmark} {question.id}")
-            # A file of indices gives neither the video's length nor the times of its frames.
+            # A file of indices does not hold the video's length or the times of its frames.
             frames = entry.frames_in(reader.info)
             times = reader.frame_times(np.asarray(frames, dtype=np.int64))
         except RunError:
@@ -173,7 +173,7 @@ class ReplayedSelections:
         if self._is_own:
             entries = self._own_rows(questions)
         else:
-            # Of another format, which the room `external` reads.
+            # Another format, which `focus_eval.external` reads.
             reader_options = {**self._options, "allow_missing": True}
             load_selections = offered("load_selections")
             entries = load_selections(self._path, questions=questions, **reader_options, options=self._format_options)
@@ -188,7 +188,7 @@ class ReplayedSelections:
     def _own_rows(self, questions: Sequence[Question] | None) -> Mapping[str, FileEntry]:
         """The selections in our rows; raises SelectionMismatch for one of no question of the benchmark."""
         _, format_options = named_options(self._format, self._format_options)
-        # What is missing is checked by `prepare`: rows made under --limit are of some of the questions only.
+        # Rows made under --limit cover only some questions; `prepare` checks which of them are missing.
         entries: dict[str, FileEntry] = {}
         for entry in read_own_rows(run_folder(self._path), **read_options("selections", _OWN_OPTIONS, format_options)):
             question_id = entry.selection.question_id

@@ -56,10 +56,10 @@ def answer(
         cores=cores,
         max_bytes=session.max_bytes,
     )
-    # Closed here, whatever ends the loop: else its threads would go on asking while an interrupt is on its way up.
+    # Close in any case: its threads would otherwise go on asking while an interrupt is being raised.
     with closing(answered_batches):
         for cell, answered in answered_batches:
-            # A row as soon as its batch is done: a killed run loses only what is under way.
+            # Write each row as soon as its batch is done, so that a killed run loses only unfinished batches.
             for framed, reply in answered:
                 is_written = not framed.task_question.is_padding
                 row = cell.write_answer(framed, reply) if is_written else None
@@ -69,9 +69,9 @@ def answer(
 def _ask(session: WrapperSession, batch: Batch, place: Place) -> AnsweredBatch:
     """The questions of a batch, without their pixels, and the replies."""
     questions = [session.make_ready(framed) for framed in batch.questions]
-    # An adapter may have made the frames smaller: there may be room for others.
+    # The adapter may have made the frames smaller, which leaves memory for other batches.
     byte_counts = {id(framed.frame_batch): framed.frame_batch.held_bytes for framed in questions if framed.frame_batch}
     place.shrink(min(batch.n_bytes, sum(byte_counts.values())))
     replies = session.ask(questions, place, wants_prompt=batch.cell.wants_prompt)
-    # The pixels of a finished question are the largest thing in memory.
+    # Drop the pixels of finished questions: nothing else takes as much memory.
     return [(replace(framed, frame_batch=None), reply) for framed, reply in zip(questions, replies, strict=True)]

@@ -3,8 +3,8 @@
     session = WrapperSession(model)
     replies = session.ask(framed_questions)
 
-The model is a wrapper of lmms-eval behind `lmms.adapter.FrameAdapter`; `Wrapper` says what is used of it. A session
-knows no sampler: whoever asks has the frames.
+The model is a wrapper of lmms-eval behind `lmms.adapter.FrameAdapter`. A session has no sampler: its caller gives the
+frames with each question.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class WrapperSession:
         self, batch: Sequence[FramedQuestion], place: Place | None, *, wants_prompt: bool
     ) -> list[ModelReply]:
         model = self.model
-        # A service takes many questions at once, each as soon as it is there.
+        # A service takes many questions at once, in any order.
         place = place if model.questions_at_once is None else None
         trace = GenerateTrace(wants_prompt_record=wants_prompt, place=place)
         costs = [ModelReply() for _ in batch]
@@ -118,15 +118,15 @@ class WrapperSession:
         except RunError:
             raise
         except Exception as error:
-            # The next question would fail likewise: ended here, the run leaves these questions to be asked again.
+            # Other questions would fail too. End the run without rows for them, so that the next start asks them.
             if is_device_failure(error):
                 line = str(error).strip().splitlines()[0]
                 raise RunError(f"{model.model_id}: {line}; run again, finished answers are kept") from error
-            # The traceback holds what the failed call put on the device; the questions alone may need that memory.
+            # The traceback keeps the failed call's tensors on the device; the single questions may need that memory.
             clear_frames(error.__traceback__)
             if len(batch) == 1:
                 return [replace(costs[0], error=error_line(error))]
-        # Slower, but only the question at fault is lost.
+        # Ask one by one, which is slower, so that only the question at fault is lost.
         return [self._ask_together([framed], place, wants_prompt=wants_prompt)[0] for framed in batch]
 
     def _generate(
@@ -140,13 +140,13 @@ class WrapperSession:
         model, place = self.model, trace.place
         read_by = [bool(framed.frame_batch is None) for framed in batch]
         shown_questions = [
-            # Each notes whether the wrapper reads its frames.
+            # Record for each question whether the wrapper reads its frames.
             replace(framed, frame_batch=replace(frame_batch, on_read=partial(read_by.__setitem__, at, True)))
             if (frame_batch := framed.frame_batch) is not None
             else framed
             for at, framed in enumerate(batch)
         ]
-        # This thread's copies of the processors; none if no batch is prepared ahead.
+        # Each thread has copies of the processors, unless no batch is prepared ahead.
         own_processors: AbstractContextManager[dict[str, object]] = nullcontext({})
         if place is not None and model.prepares_ahead:
             own_processors = self._processors.of(model, place)
@@ -165,11 +165,11 @@ class WrapperSession:
                 )
             finally:
                 waited = (place.waited_seconds if place else 0.0) - waited
-                # Also after a failure: the row says what the attempt took.
+                # A failed attempt still costs time and money; its row records them.
                 costs[:] = _costs(batch, trace, time.perf_counter() - started - waited)
         if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
             raise trace.error
-        # A cache of the wrapper, or an early return: an answer that nobody generated is not recorded as one.
+        # The wrapper answered from a cache or returned early: not recorded, since the model never saw the frames.
         if trace.n_calls == 0:
             raise AnswerError("the wrapper answered without calling its model")
         if len(outputs) != len(batch):
@@ -194,7 +194,7 @@ class WrapperSession:
         """Raise AnswerError if the model did not get the chosen frames, all of them and no others."""
         frame_batch, path = framed.frame_batch, framed.task_question.path
         if frame_batch is None:
-            # Of the wrapper's own sampling any number of frames is right, except none.
+            # The wrapper's own sampling may show any number of frames but none.
             if n_reached == 0:
                 raise AnswerError(f"{path}: the wrapper's own sampling showed the model no frame")
             return
@@ -202,7 +202,7 @@ class WrapperSession:
             raise AnswerError(f"{path}: the wrapper did not read the chosen frames; does it support this file?")
         if frame_batch.scales is not None or n_reached is None:
             return
-        # Qwen-VL merges frames in pairs and repeats the last of an odd number.
+        # Qwen-VL merges frames in pairs; an odd number is filled up with the last one.
         n_fed, merged = len(frame_batch.frames), self.model.frames_merged
         if n_reached != -(-n_fed // merged) * merged:
             raise AnswerError(f"{path}: {n_fed} frames were fed, but {n_reached} reached the model")
@@ -219,8 +219,8 @@ class WrapperSession:
         Args:
             processors: this thread's copies of processors, by attribute name; they replace the wrapper's.
         """
-        # Shallow: the weights are shared, while documents, model and progress bar are this batch's own. Wrappers look
-        # their documents up in `self.task_dict`, so the frames come to them from there.
+        # A shallow copy shares the weights but has its own documents, model and progress bar. Wrappers look documents
+        # up in `self.task_dict`, where they find the frames.
         view, documents = copy.copy(self.model), dict[str, dict[str, dict[int, ViewDocument]]]()
         for framed, prompt in zip(batch, prompts, strict=True):
             task, split, doc_id = framed.task_question.parts.key
@@ -236,7 +236,7 @@ class WrapperSession:
         if self.model.is_simple:
             if frame_batch is None:
                 return ViewDocument(visuals=[str(task_question.path)])
-            # lmms-eval's simple wrappers take pictures as images, and their places from the text.
+            # Interleaved: simple wrappers take a list of images, whose places are marks in the text.
             return ViewDocument(visuals=frame_batch.images() if prompt.sequence else self.model.visuals(frame_batch))
         text = task_question.parts.context
         if frame_batch is None and prompt.text == text:
@@ -251,12 +251,12 @@ def _decoding(framed: FramedQuestion) -> dict[str, float]:
 
 
 def _costs(batch: Sequence[FramedQuestion], trace: GenerateTrace, seconds: float) -> list[ModelReply]:
-    """Frames, tokens and an equal part of the batch's seconds of each question, as replies without output."""
+    """The frames and tokens of each question and its equal share of the batch's seconds, as replies without output."""
     replies = []
     for at, framed in enumerate(batch):
         stages = _decoding(framed)
         stages["generate"] = trace.generate_seconds / len(batch)
-        # What the wrapper does around `generate`: prompt, processor, decoding of tokens.
+        # The wrapper's work around `generate`: prompt, processor, decoding of tokens.
         stages["preprocess"] = (seconds - trace.generate_seconds) / len(batch)
         if trace.place is not None:
             stages["idle"] = trace.place.idle_seconds / len(batch)

@@ -107,7 +107,8 @@ class FrameAdapter:
     checkpoint_types: ClassVar[tuple[str, ...]] = ()
     stock_name: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
-    # Part of a cell's identity: "simple" of the simple class of a model with a chat class, which sends other messages.
+    # "simple" for the simple class of a model that also has a chat class; part of a cell's identity, since the two
+    # send different messages.
     requests: ClassVar[str] = ""
     frames_argument: ClassVar[str]
     frames_merged: ClassVar[int] = 1
@@ -134,14 +135,14 @@ class FrameAdapter:
         """Check all arguments before any weights load, then load encoders and the stock wrapper."""
         with patches.command_line_errors():
             patches.refuse_response_cache()
-            # Everything that can be wrong is found before the weights load: a 72B model takes minutes.
+            # Check all arguments before the weights load, which takes minutes for a 72B model.
             options, wrapper_arguments, frames = self._checked_wrapper(arguments, AdapterOptions, None)
             check_chooser(options)
             self.subtitle_options(options.subtitles, options.subtitle_layout)
             chooser = make_chooser(options, frames=frames)
             self._load(wrapper_arguments, options)
             patches.look_prompts_up_by_wrapper(self.model_id, self.stock_name)
-            # In time: lmms-eval deals the documents out after the model is made.
+            # Early enough: lmms-eval distributes the documents after it has made the model.
             if self._rank_and_world[1] > 1:
                 patches.keep_videos_on_one_rank()
             self._counts = RunCounts()
@@ -155,7 +156,7 @@ class FrameAdapter:
         Raises:
             FocusEvalError: an argument that nobody takes or of the wrong kind, a missing package, key or checkpoint.
         """
-        # Without `__init__`, which would load the weights.
+        # An instance without `__init__`, which would load the weights.
         cls.__new__(cls)._checked_wrapper(arguments, SessionOptions, frames)
 
     @classmethod
@@ -177,7 +178,6 @@ class FrameAdapter:
     def _load(self, wrapper_arguments: dict[str, object], options: SessionOptions) -> None:
         """Build the stock wrapper from its own arguments, and the session with it."""
         self.defaults(wrapper_arguments)
-        # The wrapper's own constructor: nothing of it is repeated here.
         with patches.one_process_on_cpu(wrapper_arguments.get("device")) as was_alone:
             super().__init__(**wrapper_arguments)
         if was_alone:
@@ -206,7 +206,7 @@ class FrameAdapter:
     @classmethod
     def wrapper(cls) -> type:
         """Return the stock wrapper's class: the first behind the adapters that has a constructor of its own."""
-        # The first class behind the adapter with a constructor: adapters may have bases of their own between the two.
+        # Adapters may have bases of their own, without a constructor, before the wrapper.
         return next(kind for kind in cls.__mro__ if not issubclass(kind, FrameAdapter) and "__init__" in vars(kind))
 
     def prepare(self, adapter_arguments: object, wrapper_arguments: dict[str, object]) -> object:
@@ -289,7 +289,7 @@ class FrameAdapter:
         """
         options = options or self.adapter_options
         self.session.check_frames(frames)
-        # The rows of the last selection are written through, and its folder is free for others.
+        # Close the rows of the last selection, so that other processes may use its folder.
         if hasattr(self, "context"):
             self.context.record.close()
         record = RecordFolder(
@@ -342,12 +342,12 @@ class FrameAdapter:
                 cell = self.context.record.cell_of(
                     question.parts, stated_tags=tags, subtitles=str(question.subtitles or "")
                 )
-                # Questions answered before an interruption are not asked again; their answers are handed back.
+                # A question that an earlier start answered is not asked again; lmms-eval gets that answer.
                 earlier = cell.earlier_answer(question.question.id)
                 if earlier is None:
                     work.setdefault(cell, []).append(question)
                     continue
-                # A row holds what the model wrote, of which some wrappers return a part.
+                # The row holds the whole reply; some wrappers return only a part of it.
                 text = self.strip_reply(earlier.answer or "")
                 outputs[id(question)] = mark_as_cut(text) if earlier.is_cut else text
                 if not question.is_padding:
@@ -358,7 +358,7 @@ class FrameAdapter:
                 if written.row is not None:
                     self._counts.add(written.row)
                     output = mark_as_cut(output) if written.row.is_cut else output
-                # lmms-eval wants a text for every request, also where there is no answer.
+                # lmms-eval needs a text for every request, even without an answer.
                 outputs[id(written.task_question)] = NO_ANSWER if written.reply.error is not None else output
             return [outputs[id(question)] for question in questions]
 
@@ -379,7 +379,7 @@ class FrameAdapter:
             open_video=partial(processes.open_video, backend=context.options.backend, kept=context.store),
             cores=cores,
         )
-        # tqdm heeds the variable only where nobody passes `disable`.
+        # tqdm ignores TQDM_DISABLE when `disable` is given.
         is_quiet = self._rank_and_world[0] != 0 or os.environ.get("TQDM_DISABLE", "") not in ("", "0")
         bar = tqdm(total=len(all_questions), desc="Answering", disable=is_quiet)
         with processes, closing(answers), bar as progress:
@@ -389,7 +389,6 @@ class FrameAdapter:
 
     def wrapper_generate(self, requests: Sequence[Instance]) -> list[GenerationOutput]:
         """Return the stock wrapper's answers to `requests`; called on a view whose documents hold the chosen frames."""
-        # The stock code sees requests like any other; only what their documents show is ours.
         return super().generate_until(requests)  # type: ignore[misc, no-any-return]
 
     def generate_until_multi_round(self, requests: Sequence[Instance]) -> list[str]:
@@ -406,13 +405,13 @@ class FrameAdapter:
         with patches.command_line_errors():
             patches.refuse_response_cache()
             self.context.record.close()
-            # A sum over ranks: if one rank ended alone, the others would wait for it in the next collective call.
+            # Sum over ranks, so that all of them raise or none: the others would wait for a rank that ended alone.
             counts, self._counts = over_all_ranks(self._counts), RunCounts()
             if self._rank_and_world[0] == 0:
                 logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.options.record}")
             options = self.context.options
             check_error_share(counts, options.max_error_share)
-            # Only there an exit code must say it: to a caller from Python the results do.
+            # The command line has to tell it by its exit code; a caller from Python sees the results.
             if patches.is_command_line():
                 check_readable(counts, allow_unparsed=options.allow_unparsed)
 
@@ -421,7 +420,7 @@ class FrameAdapter:
         if hasattr(self, "context"):
             self.context.record.close()
         self._unwrapped = None
-        # Not in our `clean`: lmms-eval calls that after every run, and the matrix goes on with the loaded model.
+        # Our `clean` leaves the model loaded: lmms-eval calls it after every run, and another may follow.
         super().clean()  # type: ignore[misc]
 
     # Before any weight loads.
@@ -454,7 +453,7 @@ class FrameAdapter:
             raise InvalidInput(f"{self.model_id}: set frames= to the number of frames")
         if limit is not None and frames > limit:
             raise InvalidInput(f"frames={frames} is more than {self.frames_argument}={limit}, the most the model takes")
-        # The wrapper may cut to its own most frames; it must be no lower than ours.
+        # The wrapper may cut a video to its own limit, so that must not be lower than K.
         wrapper_arguments.setdefault(self.frames_argument, frames)
         return frames
 

@@ -164,7 +164,7 @@ def split_arguments(
     wrapper_arguments: dict[str, object] = {}
     adapter_arguments: dict[str, object] = {}
     for name, value in arguments.items():
-        # `--model_args` is a flat list of pairs, so an option carries the name of what it belongs to.
+        # `--model_args` is a flat list of pairs, so `sampler.alpha` is the option `alpha` of the sampler.
         head, dot, tail = name.partition(".")
         if dot and head in owners:
             plugin_options.setdefault(f"{head}_options", {})[tail] = value
@@ -184,7 +184,7 @@ def split_arguments(
             ]
             raise unknown_name(f"argument of {model}:", name, known_names)
     for name in _FROM_COMMAND_LINE:
-        # lmms-eval gives these to every model; a constructor that does not take them would fail.
+        # Leave out those that the constructor does not take: it would fail.
         if name in wrapper_arguments and name not in wrapper_parameters:
             del wrapper_arguments[name]
     adapter_options = make(model, own_options, texts(adapter_arguments)) if own_options else None
@@ -264,7 +264,7 @@ def check_chooser(options: AdapterOptions) -> None:
         raise InvalidInput(f"encoder.{next(iter(options.encoder_options))} is given, but no encoder")
     if options.is_native or options.selections:
         chooser = "sampler=native" if options.is_native else "selections="
-        # Ignored, they would seem to have had an effect.
+        # Refuse them: if they were ignored, a user would think they had an effect.
         for name, value in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
             if value:
                 raise InvalidInput(f"{chooser} does not choose frames itself; remove the {name}")

@@ -89,7 +89,7 @@ def known_models() -> dict[str, Paths]:
             warnings.warn(f"{message}; rename the entry point", stacklevel=2)
             continue
         kind = "chat" if plugin.name.endswith(CHAT_SUFFIX) else "simple"
-        # lmms-eval splits a class path at its last dot; here a colon stands there.
+        # lmms-eval splits a class path at its last dot, where entry points have a colon.
         paths_by_model[name] = paths_by_model.get(name, Paths())._replace(**{kind: plugin.location.replace(":", ".")})
     return paths_by_model
 

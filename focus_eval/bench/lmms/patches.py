@@ -115,7 +115,7 @@ def open_no_video_twice() -> None:
             module = importlib.import_module(f"lmms_eval.models.{name}")
         except ImportError:
             continue  # not importable here; the plugin reports it when the wrapper is used
-        # Without decord in it a wrapper reads length and size by other means, which cost time at most.
+        # A wrapper without decord reads length and size by other means, which at worst cost time.
         stock = getattr(module, "decord", None)
         if stock is not None and not isinstance(stock, _FrameAwareDecord):
             vars(module)["decord"] = _FrameAwareDecord(stock)
@@ -209,7 +209,7 @@ def single_process_in_accelerate() -> Iterator[None]:
     """
     from accelerate.state import AcceleratorState, PartialState
 
-    PartialState()  # joins the other processes, once, while the environment still says which one this is
+    PartialState()  # joins the other processes once, while the launcher's variables are still set
     shared = [_require(kind, "_shared_state") for kind in (PartialState, AcceleratorState)]
     saved_states = [dict(state) for state in shared]
     launched = {name: os.environ.pop(name, None) for name in ("LOCAL_RANK", "RANK", "WORLD_SIZE")}
@@ -273,7 +273,7 @@ def keep_videos_on_one_rank() -> None:
     """
     from lmms_eval import evaluator, utils
 
-    # Optional: without it ranks decode more videos, with the same answers.
+    # Optional: without this patch ranks decode more videos, and give the same answers.
     if not (hasattr(utils, "create_iterator") and hasattr(evaluator, "create_iterator")):
         return
     # Called for each model made: a second one must not wrap the first one's function.
@@ -288,7 +288,7 @@ def keep_videos_on_one_rank() -> None:
             return iter(stock(raw_iterator, rank, world_size, limit, offset))
         # `limit` and `offset` are applied by lmms-eval, as in a run of one process.
         all_items = stock(raw_iterator, 0, 1, limit, offset)
-        # Every rank deals out all documents and keeps its share, so ranks agree without communication.
+        # Every rank distributes all documents and keeps its share, so ranks agree without communication.
         return (item for owner, item in _dealt_by_video(all_items, int(world_size)) if owner == int(rank))
 
     create_iterator.stock = stock  # type: ignore[attr-defined]
@@ -301,7 +301,7 @@ def _dealt_by_video(items: Iterator[object], world_size: int) -> Iterator[tuple[
     Items without a video are assigned in turn. So are all items if there are fewer videos than ranks: lmms-eval fills a
     rank up with copies of its own requests, so each rank needs one.
     """
-    # Read only as far as needed: `items` iterates over the whole task.
+    # Read no further than needed, since `items` iterates over the whole task.
     start, videos = [], set[str]()
     for item in items:
         start.append(item)
@@ -367,7 +367,7 @@ def _variable_of_evaluator(variables: Mapping[str, str], *, is_required: bool = 
     return None
 
 
-# What these allow.
+# Checks and settings that use the patches.
 
 
 def refuse_response_cache() -> None:
@@ -401,7 +401,7 @@ def command_line_errors() -> Iterator[None]:
         if not is_command_line():
             raise
         print(f"focus-eval: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-        # SystemExit passes lmms-eval's `except Exception`.
+        # SystemExit is no Exception, so lmms-eval does not catch it.
         raise SystemExit(2) from error
     except (OSError, RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:
         if not is_command_line():
@@ -420,7 +420,7 @@ def place_on_rank(model: object) -> None:
     """Set rank and world size on a model that was built without knowing the other processes."""
     from accelerate import Accelerator
 
-    # Without this every rank would answer all questions.
+    # A rank answers all questions unless it knows of the others.
     rank, world_size = rank_and_world()
     # lmms-eval's evaluator waits for the other ranks through the accelerator.
     vars(model).update(_rank=rank, _world_size=world_size, accelerator=Accelerator())

@@ -178,7 +178,7 @@ vsibench_documents = _task_function("vsibench", "process_docs")
 vsibench_text = _task_function("vsibench", "vsibench_doc_to_text")
 
 
-# lmms-eval looks at how many arguments these take.
+# Functions with one argument: lmms-eval passes others to a function that takes more.
 def videomme_visual(doc: Document) -> list[str]:
     """Return the path of a Video-MME document's video, as a list of one."""
     return list(_task_function("videomme", "videomme_doc_to_visual")(doc))
@@ -262,7 +262,7 @@ def _results(
         "score": reading.score,
         "no_answer": text == NO_ANSWER,
     }
-    # lmms-eval collects values by metric; all of ours aggregate the same result.
+    # lmms-eval collects values by metric, and all our metrics aggregate the same result.
     return dict.fromkeys(METRICS, result)
 
 
@@ -379,7 +379,7 @@ def leave_subtitles_out(task: ConfigurableTask) -> None:
         arguments = {**(lmms_eval_specific_kwargs or {}), "insert_interleave_subtitles": False}
         if facts.rule == "longvideobench":
             return str(own_text(doc, arguments))
-        # Of a video without a file the task writes one known line in their place.
+        # For a video without a subtitle file the task writes one known line instead.
         text = str(own_text({**doc, "videoID": f"{doc['videoID']}.no_subtitles"}, arguments))
         return text.removeprefix(block_text((), absence=facts.without_file))
 
@@ -407,7 +407,7 @@ def _task_file(task: str, include_path: str) -> Path:
 
     Raise InvalidInput if there is none, or if lmms-eval has a task of that name too: it would be asked instead.
     """
-    # Ours first, as when the task is loaded.
+    # Our own file comes first, as it does when lmms-eval loads the task.
     packaged_file = resource_path("tasks") / f"{task}.yaml"
     if task and packaged_file.is_file():
         return packaged_file

@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     # Of a worker's start, or of the counts of a finished job.
     _Reference = ObjectRef[Any]
 
-# What a row costs besides its video, in seconds of video scored: a thread, texts, writing.
+# Cost of a row besides its video (thread, texts, writing), in seconds of scored video.
 ROW_SECONDS = 0.1
 # (newly written rows, errors among them, work done since the last call)
 OnDone = Callable[[int, int, float], None]
-# A matrix without models runs where lmms-eval is not installed: answering is imported by the answer phase alone.
 JobT = TypeVar("JobT", bound="Job")
 
 
@@ -171,6 +170,7 @@ class AnswerPhase(Phase["AnswerJob"]):
         """Return the jobs of the questions that have no answer row yet, by cell."""
         if not self.parts:
             return []
+        # Imported here, since a matrix without models runs without lmms-eval.
         from focus_eval.bench.matrix.answering import answer_jobs
 
         return answer_jobs(self.parts, self.sets, self.run)
@@ -248,7 +248,7 @@ class LocalEngine:
                     on_work=lambda job, share: on_done(0, 0, share * phase.work(job)),
                 )
             finally:
-                # Also after an error: rows written so far go to the disk, and encoders free the device for models.
+                # After an error too: this writes the rows to the disk and frees the device for models.
                 worker.close()
 
 
@@ -292,7 +292,7 @@ class ProcessEngine(LocalEngine):
                     if kind == "next":
                         worker.take(waiting.popleft() if waiting else None)
                     elif kind == "end" and worker.job and record_crashes(phase.run.path, worker=worker.process.name):
-                        # It had one video: the others go on, and this one's questions say what happened.
+                        # Only its video is lost: the crash is recorded for its questions, and other workers go on.
                         workers.remove(worker)
                         waiting.extendleft([job] if (job := phase.left(worker.job)).n_rows else [])
                         workers += [self._start(phase)] if waiting else []
@@ -327,13 +327,13 @@ class ProcessEngine(LocalEngine):
 
     def _start(self, phase: SelectPhase) -> _ProcessWorker:
         line, process_line = Pipe()
-        # A name of its own: a process of a run that was killed may live on for a moment.
+        # A new name for each process: one of a killed run may still live for a moment.
         name = f"process-{uuid.uuid4().hex[:12]}"
         arguments = (process_line, phase, name, self._store, self.share_of_process(), self._features)
-        # Not a fork: an encoder in this process has threads, which a copy of it would wait for.
+        # Spawned, not forked: an encoder in this process has threads, for which a fork would wait.
         process = get_context("spawn").Process(target=_select_in_process, args=arguments, name=name, daemon=True)
         n_threads = os.environ.get("OMP_NUM_THREADS")
-        # Read when numpy is imported, before anything of ours runs there.
+        # Set before the start, since numpy reads it when it is imported.
         os.environ["OMP_NUM_THREADS"] = "1"
         try:
             process.start()
@@ -556,7 +556,7 @@ class _WorkerPool(Generic[JobT]):
             while waiting and free:
                 worker, job = free.pop(0), waiting.popleft()
                 busy[worker.run.remote(job)] = (worker, job)
-            # With work under way there is no limit: a video may take an hour. A worker that only starts may not.
+            # No time limit while jobs run, since a video may take an hour; a limit while workers only start.
             ready, _ = ray.wait([*busy, *starting], num_returns=1, timeout=None if busy else START_SECONDS)
             if not ready:
                 raise RunError(f"no worker could be started within {START_SECONDS} seconds: is the cluster full?")
@@ -573,7 +573,7 @@ class _WorkerPool(Generic[JobT]):
                     on_done(n_rows, n_errors, self._phase.work(unfinished))
                 free.append(worker)
             except ray.exceptions.RayTaskError as error:
-                # Our own code failed, or a model cannot be loaded: it would fail on the next worker too.
+                # Our code failed or a model cannot be loaded, which would fail on another worker too.
                 raise RunError(f"a worker failed: {error.cause}") from error
             except ray.exceptions.RayActorError as error:
                 losses += 1
@@ -588,10 +588,10 @@ class _WorkerPool(Generic[JobT]):
                 starting.update([self._hire()])
         workers = list(dict.fromkeys(free))  # all that live: none has a job
         for closing in [worker.close.remote() for worker in workers]:
-            # A worker that is lost now has done its jobs: their rows are on the shared folder.
+            # A worker lost now has finished its jobs, and their rows are in the shared folder.
             with suppress(ray.exceptions.RayActorError):
                 ray.get(closing)
-        # Actors outlive this driver's interest in them: left alive they keep their GPUs from the next phase.
+        # Kill the actors: while they live, the next phase cannot use their GPUs.
         for worker in [*workers, *starting.values()]:
             ray.kill(worker)
 
@@ -611,7 +611,7 @@ class _PhaseActor(Generic[JobT]):
     def __init__(self, phase: Phase[JobT], name: str, store: Path | None, share: WorkerResources) -> None:
         self._worker = phase.worker(name=name, store=store, share=share)
         self._notes = noting_reads(phase.run.path, name)
-        # Begun with the first job: a worker that is killed while it starts would leave its notes.
+        # Opened with the first job: a worker that is killed while starting would leave its notes behind.
         self._has_notes, self._lock = False, threading.Lock()
 
     def run(self, job: JobT) -> tuple[int, int]:
