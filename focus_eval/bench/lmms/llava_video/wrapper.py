@@ -99,7 +99,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         self.batch_size_per_gpu = int(batch_size)
         self.max_frames_num = int(max_frames_num)
         self.video_fps = float(video_fps)
-self.force_sample = bool(read_value("focus_llava_video", "force_sample", bool, force_sample))
+        self.force_sample = bool(read_value("focus_llava_video", "force_sample", bool, force_sample))
         self._model: LlavaVideo | None = LlavaVideo.load(
             pretrained,
             setup=self.setup,
