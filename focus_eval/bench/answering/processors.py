@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Protocol, TypedDict
 from focus_eval.bench.answering.ahead import Place
 
 if TYPE_CHECKING:
-    from typing import TypeGuard
-
     from transformers import BatchFeature, PreTrainedTokenizerBase
 
 
@@ -53,9 +51,11 @@ class OwnProcessors:
 
         Processors, but not tokenizers, move their inputs to the device only when `place` is near the model.
         """
-        from transformers import PreTrainedTokenizerBase
+        from transformers import BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin
 
-        originals: Processors = {name: value for name, value in vars(model).items() if _is_processor(value)}
+        kinds: tuple[type, ...] = (BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin)
+        names = [name for name, value in vars(model).items() if isinstance(value, kinds)]
+        originals: Processors = {name: vars(model)[name] for name in names}
         copies = self._copies(originals)
         try:
             # A tokenizer is not wrapped: its ids are small, and wrappers set its attributes.
@@ -77,13 +77,6 @@ class OwnProcessors:
             return copies
         # One call for all, so that the copy of a processor keeps the copy of its tokenizer.
         return copy.deepcopy(originals)
-
-
-def _is_processor(value: object) -> TypeGuard[Processor | PreTrainedTokenizerBase]:
-    """True for a processor or tokenizer of transformers."""
-    from transformers import BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin
-
-    return isinstance(value, (BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin))
 
 
 class NearbyInputs:

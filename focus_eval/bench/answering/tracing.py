@@ -62,33 +62,33 @@ class Tokenizer(Protocol):
     def decode(self, ids: object, *, skip_special_tokens: bool) -> str: ...
 
 
-class ImageUrl(TypedDict, total=False):
+class MediaUrl(TypedDict, total=False):
     """Address or content of an image or video in a chat message."""
 
     url: str
     detail: str
 
 
-class ChatPart(TypedDict, total=False):
+class PayloadPart(TypedDict, total=False):
     """A part of a chat message in OpenAI's format."""
 
     type: Required[str]
     text: str
-    image_url: ImageUrl
-    video_url: ImageUrl
+    image_url: MediaUrl
+    video_url: MediaUrl
 
 
-class ChatMessage(TypedDict):
+class PayloadMessage(TypedDict):
     """A chat message in OpenAI's format."""
 
     role: str
-    content: str | list[ChatPart]
+    content: str | list[PayloadPart]
 
 
 class ChatPayload(TypedDict, total=False):
     """The keywords of `chat.completions.create` that are read here; wrappers pass others too."""
 
-    messages: Required[list[ChatMessage]]
+    messages: Required[list[PayloadMessage]]
     model: str
 
 
@@ -243,7 +243,7 @@ def numeric_formats(model: object) -> dict[str, str]:
     return {"dtype": str(dtype).removeprefix("torch."), "attention": str(attention or "")}
 
 
-def image_parts(messages: Iterable[ChatMessage]) -> Iterator[ChatPart]:
+def image_parts(messages: Iterable[PayloadMessage]) -> Iterator[PayloadPart]:
     """Yield the image parts of chat messages in order."""
     for message in messages:
         if isinstance(message["content"], list):
@@ -255,7 +255,7 @@ def describe_messages(payload: ChatPayload) -> dict[str, object]:
     lines: list[str] = []
     for message in payload["messages"]:
         content = message["content"]
-        parts: list[ChatPart] = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        parts: list[PayloadPart] = [{"type": "text", "text": content}] if isinstance(content, str) else content
         lines += [f"{message['role']}: {_part_text(part)}" for part in parts]
     parameters = {name: value for name, value in payload.items() if name != "messages"}
     return {"text": "\n".join(lines), "generation": _plain(parameters)}
@@ -321,7 +321,7 @@ def _frame_pixels(inputs: GenerateInputs, config: object) -> list[int]:
     return [int(side) for side in pixels.shape[-2:]] if pixels is not None and pixels.ndim >= 4 else []
 
 
-def _part_text(part: ChatPart) -> str:
+def _part_text(part: PayloadPart) -> str:
     """A part of a message as text: its text, or format, bytes and hash of an image or video."""
     if part.get("type") == "text":
         return str(part["text"])

@@ -19,10 +19,10 @@ from PIL import Image
 from focus_eval.bench.answering.frames import FrameBatch, PathWithFrames
 from focus_eval.bench.answering.questions import FramedQuestion, MessagePart
 from focus_eval.bench.answering.tracing import (
-    ChatMessage,
-    ChatPart,
     ChatPayload,
     GenerateTrace,
+    PayloadMessage,
+    PayloadPart,
     describe_messages,
     image_parts,
 )
@@ -61,7 +61,7 @@ class QuestionClient:
         system_prompt: str = "",
     ) -> None:
         self._client = client
-        self._system: list[ChatMessage] = [{"role": "system", "content": system_prompt}] if system_prompt else []
+        self._system: list[PayloadMessage] = [{"role": "system", "content": system_prompt}] if system_prompt else []
         self._trace = trace
         self._urls = urls
         self._times_seconds = times_seconds
@@ -111,7 +111,7 @@ def write_times(payload: ChatPayload, times_seconds: Sequence[float]) -> None:
     times = iter(times_seconds)
     for message in payload["messages"]:
         if isinstance(message["content"], list):
-            parts: list[ChatPart] = []
+            parts: list[PayloadPart] = []
             for part in message["content"]:
                 if part.get("type") == "image_url":
                     parts.append({"type": "text", "text": f"<{next(times):.1f} seconds>"})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class EngineInputs(TypedDict, total=False):
+class VllmInputs(TypedDict, total=False):
     """One request to an engine of vLLM, as far as it is read here."""
 
     prompt: str
@@ -33,17 +33,17 @@ class EngineInputs(TypedDict, total=False):
     mm_processor_kwargs: dict[str, object]
 
 
-class EngineOutput(Protocol):
+class VllmOutput(Protocol):
     """The tokens of a prompt and of its replies; each is None if the engine does not tell."""
 
     prompt_token_ids: Sequence[int] | None
     outputs: Sequence[object]
 
 
-class Engine(Protocol):
+class VllmEngine(Protocol):
     """An engine of vLLM."""
 
-    def generate(self, inputs: list[EngineInputs], *args: object, **options: object) -> list[EngineOutput]: ...
+    def generate(self, inputs: list[VllmInputs], *args: object, **options: object) -> list[VllmOutput]: ...
 
 
 class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
@@ -60,7 +60,7 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
     takes_mixed_sizes: ClassVar[bool] = False
     prepares_ahead: ClassVar[bool] = False  # not tried with the engine
 
-    client: Engine
+    client: VllmEngine
     batch_size_per_gpu: int
 
     @classmethod
@@ -100,7 +100,7 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
         patch_size = getattr(getattr(self.processor, "video_processor", None), "patch_size", None)
         return dataclasses.replace(frame_batch, patch_size=patch_size)
 
-    def make_one_request(self, request: Instance) -> tuple[EngineInputs, dict[str, object]]:
+    def make_one_request(self, request: Instance) -> tuple[VllmInputs, dict[str, object]]:
         """Return the stock request, marked not to resize its frames again; for Qwen2.5-VL with the frames' metadata.
 
         Without metadata vLLM refuses the videos of Qwen2.5-VL, whose processor would also resize to its own limits.
@@ -126,7 +126,7 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
 class TracedEngine:
     """Wraps a vLLM engine and records the calls of `generate`; all other attributes are its own."""
 
-    def __init__(self, engine: Engine, trace: GenerateTrace) -> None:
+    def __init__(self, engine: VllmEngine, trace: GenerateTrace) -> None:
         self._engine = engine
         self._trace = trace
 
@@ -134,7 +134,7 @@ class TracedEngine:
         """Return the engine's attribute."""
         return getattr(self._engine, name)
 
-    def generate(self, inputs: list[EngineInputs], *args: object, **options: object) -> list[EngineOutput]:
+    def generate(self, inputs: list[VllmInputs], *args: object, **options: object) -> list[VllmOutput]:
         """Generate; record seconds, tokens, frames and an exception, which is raised again."""
         trace = self._trace
         trace.frames = []
