@@ -332,14 +332,24 @@ def _write_line(file: IO[str], table: Path, line: Line, columns: Sequence[str]) 
 
 _PAGE_HEAD = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title>
+<meta name="color-scheme" content="light dark"><title>{title}</title>
 <style>
-body {{ font: 15px/1.4 sans-serif; margin: 1.5em; background: #fff; color: #222 }}
-section {{ border-top: 1px solid #ccc; padding: .6em 0; content-visibility: auto; contain-intrinsic-size: auto 200px }}
+body {{ font: 15px/1.4 sans-serif; margin: 1.5em; overflow-wrap: anywhere }}
+section {{ border-top: 1px solid #8888; padding: .6em 0; content-visibility: auto; contain-intrinsic-size: auto 200px }}
 h2 {{ font-size: 1em; margin: 0 }} p {{ margin: .2em 0 }} .error {{ color: #a00 }} .warning {{ color: #850 }}
 figure {{ display: inline-block; margin: .3em .3em 0 0; font-size: .8em }} img {{ height: 120px; display: block }}
+@media (max-width: 500px) {{ body {{ margin: 1em }} figure {{ width: 47% }} img {{ height: auto; width: 100% }} }}
+@media (prefers-color-scheme: dark) {{ .error {{ color: #f88 }} .warning {{ color: #db6 }} a {{ color: #8bf }} }}
 </style></head><body><h1>{title}</h1>
 """
+
+
+def _answer_text(line: Line) -> str:
+    """The answer to a row, with how it was read, what is correct and the score, as far as the sheet asks for them."""
+    notes = [f"read as {line['read_as']}"] if line["read_as"] else []
+    if line["correct_answer"] != "":
+        notes = [*(notes or ["not read"]), f"correct {line['correct_answer']}", f"score {line['score']}"]
+    return f"{line['answer']} ({', '.join(notes)})" if notes else str(line["answer"])
 
 
 def _section(line: Line, folder: Path) -> str:
@@ -350,8 +360,7 @@ def _section(line: Line, folder: Path) -> str:
         f'<p class="{name}">{html.escape(printable(line[name]))}</p>' for name in ("warning", "error") if line[name]
     ]
     if line.get("answer"):
-        answer = html.escape(printable(f"{line['answer']} (read as {line['read_as'] or '-'}, score {line['score']})"))
-        parts.append(f"<p>{answer}</p>")
+        parts.append(f"<p>{html.escape(printable(_answer_text(line)))}</p>")
     if line["pictures"]:
         names = sorted(path.name for path in (folder / line["pictures"]).glob("*.jpg"))
         for name, seconds in zip(names, line["times_seconds"], strict=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -504,15 +505,20 @@ def status(
     if as_json:
         typer.echo(json.dumps(status_document(folder, parts), indent=1, ensure_ascii=False))
         return
-    table = Table(title=str(folder), title_justify="left")
-    for name in ("part", "rows", "of", "errors", "left"):
-        table.add_column(name, justify="left" if name == "part" else "right", overflow="fold")
+    titles, lines = ("part", "rows", "of", "errors", "left"), []
     for part in parts:
         seconds = part.seconds_left
         time_left = "done" if part.is_done else "-" if seconds is None else clock_text(seconds)
         n_questions = "-" if part.questions is None else str(part.questions)
-        table.add_row(f"{part.kind}/{part.name}", str(part.rows), n_questions, str(part.errors), time_left)
-    table_console().print(table)
+        lines.append((f"{part.kind}/{part.name}", str(part.rows), n_questions, str(part.errors), time_left))
+    console, table = table_console(), Table(title=str(folder), title_justify="left")
+    for name in titles:
+        table.add_column(name, justify="left" if name == "part" else "right", overflow="fold")
+    widths = [max(map(len, texts)) for texts in zip(titles, *lines, strict=True)]
+    name_width = max(20, console.width - sum(widths[1:]) - 3 * len(widths) - 1)
+    for name, *texts in lines:
+        table.add_row("\n".join(textwrap.wrap(name, name_width)), *texts)  # a long name folds at its hyphens
+    console.print(table)
     for kind in dict.fromkeys(part.kind for part in parts):
         of_kind = [part for part in parts if part.kind == kind]
         rows, errors = (sum(getattr(part, name) for part in of_kind) for name in ("rows", "errors"))

@@ -36,6 +36,7 @@ TABLE_NAMES = (
     "group_score_against_baseline",
 )
 CANNOT_BE_SHOWN = "none"
+MAX_LISTED_GROUPS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -356,7 +357,13 @@ def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells
 
 
 def _cells_text(cells: Collection[tuple[str, ...]]) -> str:
-    return "; ".join(f"{label} ({benchmark}, {model}, K {_k_text(k)})" for benchmark, model, k, label in sorted(cells))
+    """Samplers by benchmark, model and K, e.g. "focus, uniform (videomme, qwen, K 8)"; a few of these groups."""
+    labels_by_group: dict[str, list[str]] = {}
+    for benchmark, model, k, label in sorted(cells):
+        labels_by_group.setdefault(f"{benchmark}, {model}, K {_k_text(k)}", []).append(label)
+    texts = [f"{', '.join(labels)} ({group})" for group, labels in labels_by_group.items()]
+    n_more = sum(len(labels) for labels in [*labels_by_group.values()][MAX_LISTED_GROUPS:])
+    return "; ".join([*texts[:MAX_LISTED_GROUPS], *([f"{n_more} more cells"] if n_more else [])])
 
 
 def _baseline_text(pairs: Sequence[Pair]) -> str:

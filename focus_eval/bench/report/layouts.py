@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from focus_eval.bench.benchmarks.question import BUCKETS, NEAR_SECONDS, RECALL_SECONDS
 from focus_eval.bench.report import measures
 from focus_eval.bench.report.recall import PIXELS_NOTE, recall_column
-from focus_eval.bench.report.rendering import TOO_FEW_NOTE, Table, TableRow, Value
+from focus_eval.bench.report.rendering import TOO_FEW_NOTE, Counts, Table, TableRow, Value
 from focus_eval.bench.report.run import Run, groups_in_order, sampler_order
 from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import resource_path
@@ -426,7 +426,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
     keys = _keys(shape, lines)
     placed: list[tuple[float, TableRow]] = []
     if not lines.empty:
-        for values, part in groups_in_order(lines, keys, _line_order):
+        for values, part in groups_in_order(lines, keys, lambda first: _line_order(first, keys)):
             placed.append(_row(run, shape, dict(zip(keys, values, strict=True)), part))
     placed += _published_only(shape, keys, {place for place, _ in placed})
     ordered = [row for _, row in sorted(placed, key=lambda entry: entry[0])]
@@ -455,9 +455,10 @@ def _in_any_column(shape: Layout, lines: pd.DataFrame) -> NDArray[np.bool_]:
     return inside
 
 
-def _line_order(first: pd.Series) -> tuple[object, ...]:
-    """The sort key of a table line from its first answer: the sampler's place, then K."""
-    return (*sampler_order(str(first["label"])), int(first["k"]))
+def _line_order(first: pd.Series, keys: Sequence[str]) -> tuple[object, ...]:
+    """The sort key of a table line from its first answer: benchmark and model if they are keys, sampler, then K."""
+    groups = (str(first[key]) for key in ("benchmark", "model") if key in keys)
+    return (*groups, *sampler_order(str(first["label"])), int(first["k"]))
 
 
 def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
@@ -548,10 +549,9 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         notes_by_subject[column.metric.subject] += column.metric.notes(run)
     figures = [figure for row in rows for figure in row.figures if isinstance(figure, Value)]
     counts = [row.counts for row in rows if row.counts is not None]
-    partial_texts = dict.fromkeys(count.questions_text for count in counts if count.is_partial)
     cut_texts = [f"{encoder} cut {n_cut} of {n}" for encoder, (n_cut, n) in run.cut_queries.items()]
     notes = [
-        *([f"Partial run: {', '.join(partial_texts)} questions.", LOOKS_NOTE] if partial_texts else []),
+        *_partial_notes(counts),
         *(INTERVAL_NOTE.format(units) for figure in figures if figure.low is not None),
         *measures.unnamed_video_notes(frame),
         *(TOO_FEW_NOTE for figure in figures if figure.has_too_few_videos),
@@ -575,6 +575,16 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
         *notes_by_subject["cost"],
     ]
     return tuple(dict.fromkeys(notes))
+
+
+def _partial_notes(counts: Sequence[Counts]) -> list[str]:
+    """Notes on the questions asked so far, by benchmark; [] if all were asked."""
+    texts_by_benchmark: dict[str, dict[str, None]] = {}
+    for count in counts:
+        if count.is_partial:
+            texts_by_benchmark.setdefault(count.benchmarks, {})[count.questions_text] = None
+    asked = (f"{' and '.join(texts)} questions of {names}" for names, texts in texts_by_benchmark.items())
+    return [f"Partial run: {'; '.join(asked)}.", LOOKS_NOTE] if texts_by_benchmark else []
 
 
 def _published_notes(shape: Layout) -> list[str]:

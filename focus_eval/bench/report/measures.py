@@ -251,6 +251,7 @@ def counts_of(run: Run, part: pd.DataFrame) -> Counts:
     answered = "is_answered" in part
     is_below_k = part["is_below_k"] if answered else (~is_error & (part["n_keyframes"] < part["k"]))
     return Counts(
+        benchmarks=", ".join(part["benchmark"].unique()),
         questions=_distinct_questions(part[~is_error]),
         attempted=_distinct_questions(part),
         expected=sum(number for number in expected if number) if all(expected) else None,

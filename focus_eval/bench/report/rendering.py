@@ -131,12 +131,14 @@ class Counts:
     """The numbers of questions and answers behind the figures of a row.
 
     Args:
+        benchmarks: their names, e.g. "longvideobench, videomme".
         questions: number of distinct questions with a result.
         attempted: number of distinct questions that were asked.
         expected: number of questions of the split; None if unknown.
         unparsed, errors, fallbacks, below_k: numbers of (question, seed) pairs, not divided by the number of seeds.
     """
 
+    benchmarks: str = ""
     questions: int = 0
     attempted: int = 0
     expected: int | None = None
@@ -365,7 +367,7 @@ def to_terminal(table: Table, width: int) -> list[RichTable]:
     that are 0 in every row are named in a note. The last table has the notes as its caption.
     """
     keys = [_TerminalColumn(title, [row.keys[at] for row in table.rows]) for at, title in enumerate(table.key_titles)]
-    counts, notes = _counts_in_terminal(table)
+    counts, notes = _columns_of_counts(table)
     whole = [*_figure_columns(table, _terminal_text), *counts]
     if _taken(keys) + _taken(whole) <= width:
         return [_rich_table(keys, whole, notes, width)]
@@ -375,6 +377,8 @@ def to_terminal(table: Table, width: int) -> list[RichTable]:
     if _taken(keys) + _taken(whole) <= width:
         return [_rich_table(keys, whole, notes, width, above=above)]
     figures = [*_figure_columns(table, _without_interval), *counts]
+    # A blank after the commas of a sampler's options lets its name fold there.
+    keys = [replace(key, texts=[re.sub(r",(?=[a-z])", ", ", text) for text in key.texts]) for key in keys]
     # Names longer than half the screen are folded, between words if two thirds of the screen hold the longest word.
     words = [_TerminalColumn(key.title, [word for text in key.texts for word in text.split()]) for key in keys]
     room = width - max(min(_taken(keys), width // 2), min(_taken(words), 2 * width // 3))
@@ -390,6 +394,7 @@ def to_terminal(table: Table, width: int) -> list[RichTable]:
 
 def to_markdown(table: Table) -> str:
     """Return `table` as GitHub Markdown, with its title as a heading and its notes below."""
+    table = _note_for_few_videos(table)
     counters = COUNT_TITLES if table.has_counts else ()
     aligned = ["---"] * len(table.key_titles) + ["---:"] * (len(table.columns) + len(counters))
     rows = [
@@ -408,11 +413,13 @@ def to_markdown(table: Table) -> str:
 def to_latex(table: Table) -> str:
     """Return `table` as a LaTeX `table*`; it needs the packages booktabs and graphicx.
 
-    A column with published figures becomes three: ours, published, difference.
+    A column with published figures becomes three: ours, published, difference. As a page has little width, keys that
+    all rows share stand in the caption, and counts that are 0 in every row in a note; the notes stand below the table.
     """
     import pandas as pd
 
-    count_titles = COUNT_TITLES if table.has_counts else ()
+    table = narrowed(table)
+    counts, notes = _columns_of_counts(table)
     parts = [
         ("ours", "paper", "diff.") if any(_published(row.figures[i]) for row in table.rows) else ("",)
         for i in range(len(table.columns))
@@ -420,11 +427,11 @@ def to_latex(table: Table) -> str:
     titles = [(latex_escaped(title), "") for title in table.key_titles]
     for title, under in zip(table.columns, parts, strict=True):
         titles += [(latex_escaped(title), part) for part in under]
-    titles += [(latex_escaped(title), "") for title in count_titles]
+    titles += [(latex_escaped(count.title), "") for count in counts]
     lines = []
-    for row in table.rows:
+    for at, row in enumerate(table.rows):
         cells = [text for figure, under in zip(row.figures, parts, strict=True) for text in _latex_cell(figure, under)]
-        lines.append([*row.keys, *cells, *(count_texts(row.counts) if count_titles else ())])
+        lines.append([*row.keys, *cells, *(count.texts[at] for count in counts)])
     has_parts = any(part for _, part in titles)
     columns = pd.MultiIndex.from_tuples(titles) if has_parts else [title for title, _ in titles]
     frame = pd.DataFrame([map(latex_escaped, line) for line in lines], columns=columns)
@@ -433,10 +440,12 @@ def to_latex(table: Table) -> str:
         [
             r"\begin{table*}[t]",
             r"\centering",
-            rf"\caption{{{latex_escaped(table.title)}. {latex_escaped(' '.join(table.notes))}}}",
+            rf"\caption{{{latex_escaped(table.title)}.}}",
             rf"\label{{tab:{table.name}}}",
+            r"\smallskip",
             r"\resizebox{\textwidth}{!}{%",
             frame.to_latex(index=False, escape=False, column_format=spec, multicolumn_format="c").rstrip() + "}",
+            *([rf"\par\smallskip{{\footnotesize {latex_escaped(' '.join(notes))}\par}}"] if notes else []),
             r"\end{table*}",
             "",
         ]
@@ -520,7 +529,7 @@ def _interval_text(cell: Value | str) -> str:
     return match[0] if match else ""
 
 
-def _counts_in_terminal(table: Table) -> tuple[list[_TerminalColumn], tuple[str, ...]]:
+def _columns_of_counts(table: Table) -> tuple[list[_TerminalColumn], tuple[str, ...]]:
     """The columns of counts that are not 0 in every row, and the notes with one that names the others."""
     if not table.has_counts:
         return [], table.notes

@@ -23,8 +23,8 @@ def simulation(tmp_path):
     return write_simulation(tmp_path / "simulation", n_questions=6, n_videos=2)
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "240"})
+def invoke(*arguments, width=240):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": str(width)})
 
 
 def test_the_plan_says_once_what_all_selections_share(simulation):
@@ -103,6 +103,10 @@ def test_status_ends_with_the_rows_of_all_parts(simulation, tmp_path):
     assert n_rows > parts[0].rows
     printed = invoke("status", tmp_path / "run").output.splitlines()
     assert printed[-1] == f"selections: {n_rows} of {n_rows} rows, 0 errors"
+    narrow = [line for line in invoke("status", tmp_path / "run", width=60).output.splitlines() if "│" in line]
+    assert {len(line) for line in narrow} <= set(range(61))
+    words = {word for line in narrow for word in line.strip("│ ").split("│")[0].strip().split("-")}
+    assert words >= {word for part in parts for word in part.name.split("-")[1:]}, "names fold at hyphens"
 
 
 def test_an_unpacked_run_goes_on_where_it_is(simulation, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 from focus_eval.bench.report.comparisons import baseline_table
 from focus_eval.bench.report.layouts import results_table
-from focus_eval.bench.report.rendering import Table, TableRow, to_csv, to_latex, to_markdown
+from focus_eval.bench.report.rendering import Counts, Table, TableRow, Value, to_csv, to_latex, to_markdown
 
 
 def test_a_csv_holds_every_number(papers_run):
@@ -28,6 +28,21 @@ def test_a_csv_holds_every_number(papers_run):
 def test_markdown_survives_markup_in_names():
     table = Table(name="t", title="T", key_titles=("S",), columns=("A",), rows=(TableRow(("a|b_*c*",), ("x|y",)),))
     assert r"| a\|b\_\*c\* | x\|y |" in to_markdown(table)
+
+
+def test_latex_has_little_width_so_what_all_rows_share_is_said_once():
+    counts = [Counts(questions=36, attempted=36, errors=errors) for errors in (0, 2)]
+    bare = Value(ours=50.0, has_too_few_videos=True)
+    rows = tuple(
+        TableRow(("videomme", name), (bare,), count) for name, count in zip(("uniform", "aks"), counts, strict=True)
+    )
+    table = Table(name="t", title="Accuracy", key_titles=("Benchmark", "Sampler"), columns=("Overall",), rows=rows)
+    latex = " ".join(to_latex(table).split())
+    assert r"\caption{Accuracy, videomme.}" in latex
+    assert "Sampler & Overall & questions & errors" in latex
+    assert "aks & 50.0 & 36 & 2" in latex
+    below = latex[latex.index(r"\bottomrule") :]
+    assert "No interval: that takes 5 videos or more. 0 in every row: unparsed, fallbacks, below K." in below
 
 
 @pytest.mark.parametrize("layout", ["by_length", "overview", "two_stage"])

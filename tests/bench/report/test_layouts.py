@@ -48,6 +48,7 @@ def test_the_figures_are_those_of_the_rows(by_length_run):
         assert row.figures[place].ours == pytest.approx(100 * by_hand.value)
         assert row.figures[place].low == pytest.approx(100 * by_hand.low)
     assert row.counts == Counts(
+        benchmarks="longvideobench",
         questions=len(good),
         attempted=len(answers),
         expected=120,
@@ -237,7 +238,7 @@ def test_a_comparison_with_a_margin_tests_that_the_difference_is_smaller(by_leng
 def test_a_partial_run_says_how_partial(by_length_run):
     part = Run("part", by_length_run.selections, by_length_run.answers, {"matrix": {"anchors": "by_length"}})
     table = results_table(part)
-    assert "Partial run: 119 of 1337 questions." in table.notes
+    assert "Partial run: 119 of 1337 questions of longvideobench." in table.notes
     assert "Each look at a growing run is one more chance of a false arrow." in table.notes
     assert "119 of 1337" in to_markdown(table)
     assert not any("Partial" in note for note in results_table(by_length_run).notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
@@ -48,6 +49,7 @@ from focus_eval.bench.report.run import Run, load_run, sampler_order
 from focus_eval.keyframes.figures import css_variables
 from focus_eval.keyframes.rows.records import write_text
 
+_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _SCRIPTS = ("elements", "sorting", "points", "timeline", "answers", "question", "browser", "address", "start")
 
 
@@ -95,7 +97,7 @@ def render_html(
         script=script,
         run=run,
         facts=run_facts(run, questions=questions),
-        headline=headline(run, panels),
+        headline=re.sub(r"(?<=\d) (?=%|s\b)", _NO_BREAK_SPACE, headline(run, panels)),
         leads=[
             (width, chart)
             for width in ("broad", "phone")
@@ -155,7 +157,7 @@ def _render(template: str, *, script: str = "", **values: object) -> str:
         "default-src 'none'; img-src data: file: 'self'; media-src file: 'self'; base-uri 'none'; form-action 'none'; "
         f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     )
-    environment.globals |= {"counts_line": _counts_line, "csv_address": _csv_address}
+    environment.globals |= {"counts_line": _counts_line, "other_keys": _other_keys, "csv_address": _csv_address}
     return environment.get_template(template).render(style=style, script=script, policy=policy, **values)
 
 
@@ -212,6 +214,13 @@ def _counts_line(counts: Counts) -> str:
     texts = count_texts(counts)
     counter_texts = [f"{text} {title}" for title, text in zip(COUNT_TITLES[1:], texts[1:], strict=True) if text != "0"]
     return ", ".join([f"{texts[0]} {COUNT_TITLES[0]}", *counter_texts])
+
+
+def _other_keys(table: Table, row: TableRow, name_index: int) -> str:
+    """The keys of a row but its name, for a screen too narrow for their columns, e.g. "videomme · K 8"."""
+    keys = zip(table.key_titles, row.keys, strict=True)
+    others = [entry for i, entry in enumerate(keys) if i != name_index and entry[1]]
+    return " · ".join(f"{title} {key}" if key[0].isdigit() else key for title, key in others)
 
 
 def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:

@@ -15,11 +15,12 @@ from statistics import fmean
 import pytest
 from typer.testing import CliRunner
 
+from focus_eval.bench.report.comparisons import run_comparison
 from focus_eval.bench.report.page.browser import pack_browser
 from focus_eval.bench.report.page.charts import charts_of, cost_points
 from focus_eval.bench.report.page.html import render_html, report_tables
 from focus_eval.bench.report.rendering import latex_escaped, narrowed, to_csv, to_latex, to_markdown
-from focus_eval.bench.report.run import load_run
+from focus_eval.bench.report.run import Run, load_run
 from focus_eval.cli import app
 from focus_eval.core.errors import UnknownName
 from tests.bench.report.realistic.by_hand import (
@@ -114,16 +115,16 @@ def test_every_number_of_the_tables_stands_on_the_page_and_in_every_export(run, 
     for table in tables:
         markdown, latex = to_markdown(table), to_latex(table)
         lines = list(csv.reader(to_csv(table).splitlines()))
-        # The page says once for a column what the exports say in each of its cells.
+        # The page, Markdown and LaTeX say once for a column that it has no interval.
         on_page = narrowed(table)
         for note in set(on_page.notes) - set(table.notes):
             assert note in page
         for row, page_row, line in zip(table.rows, on_page.rows, lines[1:], strict=True):
             for title, column, page_figure in zip(table.columns, row.figures, page_row.figures, strict=True):
-                text, page_text = (cell if isinstance(cell, str) else cell.ours_text for cell in (column, page_figure))
+                text = page_figure if isinstance(page_figure, str) else page_figure.ours_text
                 assert text in markdown
                 assert latex_escaped(text) in latex
-                assert page_text in page
+                assert text in page
                 if not isinstance(column, str) and column.ours is not None:
                     assert float(line[lines[0].index(title)]) == pytest.approx(column.ours, rel=1e-9)
 
@@ -173,3 +174,17 @@ def test_a_sampler_that_is_not_compared_is_named_with_the_reason(folder, tables,
         "focus (blip), focus (clip) (vsibench, small_vl, K 16).",
     ]
     assert not [note for table in tables for note in table.notes if "Not compared" in note]
+
+
+def test_cells_that_the_other_run_lacks_are_named_by_group_and_counted(run):
+    first = next(answer for answer in run.answers if answer.error is None)
+    cell = (first.benchmark, first.model, first.selection_id)
+    answers = [answer for answer in run.answers if (answer.benchmark, answer.model, answer.selection_id) == cell]
+    table = run_comparison(run, Run("part", list(run.selections), answers))
+    [note] = [note for note in table.notes if note.startswith("Not compared")]
+    *groups, rest = note.removesuffix(f" ({run.name}).").partition(": ")[2].split("; ")
+    listed = [label for group in groups for label in group.rpartition(" (")[0].split(", ")]
+    n_cells = len(BENCHMARKS) * len(MODELS) * len(FRAMES) * len(LABELS)
+    assert len(groups) == 4
+    assert set(listed) == set(LABELS)
+    assert rest == f"{n_cells - 1 - len(listed)} more cells"

@@ -1,0 +1,224 @@
+"""Do the tests notice small changes of the code? A sample of mutations, each tested in a fork.
+
+    python -m scripts.checks.mutations keyframes/samplers --number 20 --seed 1
+    python -m scripts.checks.mutations keyframes/samplers --number 20 --seed 1 --only 3 17 --tests tests/lab --mark slow
+
+A mutation flips a comparison or a sign, moves an integer by one, swaps two arguments, negates a condition or drops a
+branch. The tests are collected once; every fork replaces the code of one function, and ends at the first test that
+fails. Processes that a test starts run the code on disk, so a survivor is tested again with --write in a copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import functools
+import importlib
+import os
+import random
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[2] / "focus_eval"
+MIN_CPU_SECONDS = 60.0
+OPPOSITES: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+}
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A change of one node in one function of a file."""
+
+    path: Path
+    index: int  # among those of the file
+    names: tuple[str, ...]  # of classes and the outermost function
+    line: int
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.path.relative_to(PACKAGE)}:{self.line} {'.'.join(self.names)}: {self.before} -> {self.after}"
+
+    def tree(self) -> ast.Module:
+        """Return the changed file."""
+        source = ast.parse(self.path.read_text(encoding="utf-8"))
+        _, place, _, twin = next(islice(changes(source), self.index, None))
+        if place.at is None:
+            setattr(place.parent, place.field, twin)
+        else:
+            getattr(place.parent, place.field)[place.at] = twin
+        return ast.fix_missing_locations(source)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a node hangs in a tree."""
+
+    parent: ast.AST
+    field: str
+    at: int | None  # in a list
+
+
+def changed(node: ast.AST) -> ast.AST | None:
+    """Return a changed copy of `node`; None if no rule applies."""
+    twin = copy.deepcopy(node)
+    if isinstance(twin, ast.Compare):
+        twin.ops = [OPPOSITES[type(twin.ops[0])](), *twin.ops[1:]]  # type: ignore[list-item]
+    elif isinstance(twin, ast.BinOp | ast.BoolOp) and type(twin.op) in OPPOSITES:
+        twin.op = OPPOSITES[type(twin.op)]()  # type: ignore[assignment]
+    elif isinstance(twin, ast.Constant) and type(twin.value) is int:
+        twin.value += 1
+    elif isinstance(twin, ast.Call) and len(twin.args) > 1 and not isinstance(twin.args[1], ast.Starred):
+        twin.args[:2] = twin.args[1::-1]
+    elif isinstance(twin, ast.IfExp):
+        twin.test = ast.UnaryOp(ast.Not(), twin.test)
+    elif isinstance(twin, ast.If):
+        twin.body = [ast.Pass()]
+    else:
+        return None
+    return twin
+
+
+def nodes_below(parent: ast.AST) -> Iterator[tuple[Place, ast.AST]]:
+    """Yield every node with its place, but those of annotations, decorators, messages and errors."""
+    for field, value in ast.iter_fields(parent):
+        if field in ("annotation", "returns", "decorator_list") or isinstance(parent, ast.JoinedStr | ast.Raise):
+            continue
+        for at, child in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(child, ast.AST):
+                yield Place(parent, field, at if isinstance(value, list) else None), child
+                yield from nodes_below(child)
+
+
+def changes(source: ast.Module) -> Iterator[tuple[tuple[str, ...], Place, ast.AST, ast.AST]]:
+    """Yield (names, place, node, changed node) of everything that a rule changes in the functions of a file."""
+
+    def functions(body: Sequence[ast.stmt], names: tuple[str, ...]) -> Iterator[tuple[ast.stmt, tuple[str, ...]]]:
+        for statement in body:
+            if isinstance(statement, ast.ClassDef):
+                yield from functions(statement.body, (*names, statement.name))
+            elif isinstance(statement, ast.FunctionDef):
+                yield statement, (*names, statement.name)
+
+    for function, names in functions(source.body, ()):
+        for place, node in nodes_below(function):
+            # Defaults belong to the definition, which is not made anew.
+            twin = None if isinstance(place.parent, ast.arguments) else changed(node)
+            if twin is not None:
+                yield names, place, node, twin
+
+
+def mutations_of(path: Path) -> Iterator[Mutation]:
+    """Yield every mutation of the functions in a file."""
+    source = ast.parse(path.read_text(encoding="utf-8"))
+    for index, (names, _, node, twin) in enumerate(changes(source)):
+        texts = [" ".join(ast.unparse(item).split())[:70] for item in (node, twin)]
+        yield Mutation(path, index, names, node.lineno, *texts)  # type: ignore[attr-defined]
+
+
+def patch(mutation: Mutation) -> None:
+    """Replace the code of the mutated function in this process."""
+    code = compile(mutation.tree(), str(mutation.path), "exec")
+    for name in mutation.names:
+        code = next(item for item in code.co_consts if isinstance(item, CodeType) and item.co_name == name)
+    module = ".".join(mutation.path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    owner: object = importlib.import_module(module)
+    for name in mutation.names[:-1]:
+        owner = getattr(owner, name)
+    member = vars(owner)[mutation.names[-1]]
+    if isinstance(member, property):
+        member = member.fget
+    if isinstance(member, functools.cached_property):
+        member = member.func
+    while not isinstance(member, FunctionType) or hasattr(member, "__wrapped__"):
+        member = member.__wrapped__ if hasattr(member, "__wrapped__") else member.__func__
+    member.__code__ = code
+
+
+class Forks:
+    """A plugin of pytest: runs the collected tests once unchanged, then once in a fork for each mutation."""
+
+    def __init__(self, mutations: Sequence[tuple[int, Mutation]]) -> None:
+        self._mutations, self.survivors = mutations, list[int]()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        items = list(session.items)
+        started = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if os.fork() == 0:
+            return None
+        _, status = os.wait()
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = ended.ru_utime + ended.ru_stime - started.ru_utime - started.ru_stime
+        print(f"\n{len(items)} tests, {seconds:.0f} processor seconds, exit {os.waitstatus_to_exitcode(status)}")
+        for number, mutation in self._mutations:
+            # Tests named after the file, then those beside it, fail first.
+            session.items = sorted(items, key=lambda item: mutation.path.stem not in item.path.stem)
+            sys.stdout.flush()
+            if os.fork() == 0:
+                limit = int(max(MIN_CPU_SECONDS, 3 * seconds))
+                resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+                patch(mutation)
+                return None
+            _, status = os.wait()
+            verdict = {0: "SURVIVED", 1: "killed"}.get(os.waitstatus_to_exitcode(status), f"killed, status {status}")
+            print(f"{number:3} {verdict}: {mutation}", flush=True)
+        os._exit(0)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """End a fork before its summary."""
+        sys.stdout.flush()
+        os._exit(int(exitstatus))
+
+
+def main() -> None:
+    """Sample mutations of a folder of the package and print which survive."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="of the package, e.g. keyframes/samplers")
+    parser.add_argument("--number", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", type=int, nargs="+", help="numbers of mutations of this sample")
+    parser.add_argument("--tests", nargs="+", help="tests to run; by default those of the same folder")
+    parser.add_argument("--mark", default="not slow")
+    parser.add_argument("--write", type=int, help="write this mutation into its file, and test nothing")
+    arguments = parser.parse_args()
+    paths = sorted((PACKAGE / arguments.folder).rglob("*.py"))
+    mutations = [mutation for path in paths for mutation in mutations_of(path)]
+    sample = list(enumerate(random.Random(arguments.seed).sample(mutations, arguments.number)))
+    if arguments.write is not None:
+        mutation = sample[arguments.write][1]
+        mutation.path.write_text(ast.unparse(mutation.tree()) + "\n", encoding="utf-8")
+        return
+    print(f"{len(mutations)} mutations in {len(paths)} files; {arguments.number} of them, seed {arguments.seed}")
+    chosen = [(number, mutation) for number, mutation in sample if number in (arguments.only or range(len(sample)))]
+    tests = arguments.tests or [f"tests/{arguments.folder}"]
+    pytest.main(["-x", "-q", "--no-header", "--tb=no", "-m", arguments.mark, *tests], plugins=[Forks(chosen)])
+
+
+if __name__ == "__main__":
+    main()
