@@ -344,14 +344,6 @@ figure {{ display: inline-block; margin: .3em .3em 0 0; font-size: .8em }} img {
 """
 
 
-def _answer_text(line: Line) -> str:
-    """The answer to a row, with how it was read, what is correct and the score, as far as the sheet asks for them."""
-    notes = [f"read as {line['read_as']}"] if line["read_as"] else []
-    if line["correct_answer"] != "":
-        notes = [*(notes or ["not read"]), f"correct {line['correct_answer']}", f"score {line['score']}"]
-    return f"{line['answer']} ({', '.join(notes)})" if notes else str(line["answer"])
-
-
 def _section(line: Line, folder: Path) -> str:
     """A row on the page: id, video, query and its pictures with their times, or its error."""
     video, query = (html.escape(printable(line[name])) for name in ("video", "query"))
@@ -360,7 +352,11 @@ def _section(line: Line, folder: Path) -> str:
         f'<p class="{name}">{html.escape(printable(line[name]))}</p>' for name in ("warning", "error") if line[name]
     ]
     if line.get("answer"):
-        parts.append(f"<p>{html.escape(printable(_answer_text(line)))}</p>")
+        notes = [f"read as {line['read_as']}"] if line["read_as"] else []
+        if line["correct_answer"] != "":
+            notes = [*(notes or ["not read"]), f"correct {line['correct_answer']}", f"score {line['score']}"]
+        text = f"{line['answer']} ({', '.join(notes)})" if notes else str(line["answer"])
+        parts.append(f"<p>{html.escape(printable(text))}</p>")
     if line["pictures"]:
         names = sorted(path.name for path in (folder / line["pictures"]).glob("*.jpg"))
         for name, seconds in zip(names, line["times_seconds"], strict=False):

@@ -9,7 +9,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -426,7 +426,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
     keys = _keys(shape, lines)
     placed: list[tuple[float, TableRow]] = []
     if not lines.empty:
-        for values, part in groups_in_order(lines, keys, lambda first: _line_order(first, keys)):
+        for values, part in groups_in_order(lines, keys, partial(_line_order, keys=keys)):
             placed.append(_row(run, shape, dict(zip(keys, values, strict=True)), part))
     placed += _published_only(shape, keys, {place for place, _ in placed})
     ordered = [row for _, row in sorted(placed, key=lambda entry: entry[0])]
