@@ -19,6 +19,7 @@ from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
 from focus_eval.core.types import IntArray, Pixels, Question
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.selector import QuestionRequest, Selector, choose_on_video
+from focus_eval.keyframes.pipeline.source import OpenVideo
 from focus_eval.keyframes.pipeline.stretch import Stretch
 from focus_eval.keyframes.select import (
     QUERIES_AT_ONCE,
@@ -175,10 +176,12 @@ class SearchPool:
 
     def _request(self, reader: VideoReader, search: Search) -> QuestionRequest:
         selector = self._selector if search.stretch is None else self._selector.within(search.stretch)
-        if (reason := selector.sampler.infeasible_reason(selector.info_of(reader), k=selector.k)) is not None:
+        if (
+            reason := selector.sampler.infeasible_reason(selector.info_of(OpenVideo(reader=reader)), k=selector.k)
+        ) is not None:
             raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
         vocabulary_warning(selector.encoder, search.question.query)  # refuses a query that cannot be read
-        return QuestionRequest(selector=selector, question=search.question, path=reader.path)
+        return QuestionRequest(selector=selector, question=search.question)
 
 
 def _jobs(searches: Iterable[Search]) -> Iterator[list[Search]]:

@@ -25,6 +25,7 @@ from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.default import better_encoder_hint
 from focus_eval.keyframes.pipeline.relevance import Progress
 from focus_eval.keyframes.pipeline.selector import QuestionRequest, Selector, choose_on_video
+from focus_eval.keyframes.pipeline.source import OpenVideo
 from focus_eval.keyframes.pipeline.stretch import Stretch
 from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.samplers.base import FrameSampler
@@ -241,15 +242,15 @@ class KeyframeSelector:
                 raise InvalidInput(
                     f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
                 )
-            if (reason := selector.sampler.infeasible_reason(selector.info_of(reader), k=selector.k)) is not None:
+            if (
+                reason := selector.sampler.infeasible_reason(selector.info_of(OpenVideo(reader=reader)), k=selector.k)
+            ) is not None:
                 raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
             questions = [query_question(reader.path, NO_QUERY if query is None else query) for query in queries]
             warnings = [
                 [vocabulary_warning(selector.encoder, question.query), pixel_warning(reader)] for question in questions
             ]
-            requests = [
-                QuestionRequest(selector=selector, question=question, path=reader.path) for question in questions
-            ]
+            requests = [QuestionRequest(selector=selector, question=question) for question in questions]
             outcomes = choose_on_video(reader, requests, progress=progress, at_once=QUERIES_AT_ONCE)
         selections = []
         for outcome, early_warnings in zip(outcomes, warnings, strict=True):

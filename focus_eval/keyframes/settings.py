@@ -21,6 +21,7 @@ from focus_eval.keyframes.encoders.registry import make_encoder, make_scan_encod
 from focus_eval.keyframes.llms.registry import ready_llm
 from focus_eval.keyframes.pipeline.relevance import decoded_batches
 from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.source import OpenVideo
 from focus_eval.keyframes.pipeline.stretch import Stretch
 from focus_eval.keyframes.pipeline.timing import Meter
 from focus_eval.keyframes.samplers.base import FrameSampler
@@ -196,7 +197,7 @@ class Budget:
                 f"sampler {sampler.name!r} has no option pulls, which share and seconds set (even_cover has): "
                 "leave them out"
             )
-        n_frames = selector.n_frames_of(reader)
+        n_frames = selector.n_frames_of(OpenVideo(reader=reader))
         n = round(self.share * n_frames) if self.share is not None else frames_in(self.seconds or 0, selector, reader)
         options = {**sampler.options, "pulls": min(max(1, n), n_frames)}
         return selector.with_sampler(make(f"sampler {sampler.name!r}", type(sampler), options))

@@ -24,7 +24,8 @@ from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.types import CoarseSeed, FloatArray, IntArray, Pixels, Question, VideoInfo
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.llms.registry import Model, make_llm
-from focus_eval.keyframes.pipeline.selector import Selector, UnreadVideo
+from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.source import UnreadVideo
 from focus_eval.keyframes.rows.files import locked_at_once, read_sealed_json, write_sealed_json
 from focus_eval.keyframes.rows.identity import git_revision, identity_hash, selection_identity, versions
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow

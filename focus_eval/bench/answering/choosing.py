@@ -102,7 +102,7 @@ class SamplerChooser:
         """Run the sampler on each question; together, the wall-clock time is divided among their rows."""
         started = time.perf_counter()
         requests = [
-            QuestionRequest(selector=self.selector, question=item.question, path=reader.path, bucket_of=item.bucket_of)
+            QuestionRequest(selector=self.selector, question=item.question, bucket_of=item.bucket_of)
             for item in questions
         ]
         outcomes = choose_on_video(reader, requests, progress=progress)

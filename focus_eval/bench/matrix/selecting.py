@@ -33,9 +33,9 @@ from focus_eval.keyframes.pipeline.selector import (
     Outcome,
     QuestionRequest,
     Selector,
-    UnreadVideo,
     choose_on_video,
 )
+from focus_eval.keyframes.pipeline.source import UnreadVideo
 from focus_eval.keyframes.pipeline.timing import SharedClock, charged_rows
 from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
 from focus_eval.keyframes.video.feed import DecodeProcesses, n_processes_for
@@ -177,7 +177,7 @@ class SelectWorker:
         with self._starting:
             path, bucket_of = questions.video_path(job.video), questions.benchmark.bucket
             requests = [
-                QuestionRequest(selector=self._selector(spec), question=by_id[item], path=path, bucket_of=bucket_of)
+                QuestionRequest(selector=self._selector(spec), question=by_id[item], bucket_of=bucket_of)
                 for spec, ids in job.missing.items()
                 for item in ids
             ]

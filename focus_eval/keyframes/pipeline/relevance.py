@@ -53,33 +53,69 @@ class FrameServer(Protocol):
         ...
 
 
-@dataclass(kw_only=True)
-class VideoSession:
-    """One open video with its encoder and the stored features of its frames.
+# Feature cache for the several texts of one question.
+QUESTION_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderUse:
+    """An encoder of a selector, and how the selector uses it.
 
     Args:
-        key: fingerprint of the video's content; "" if there is no store.
+        store: keeps embeddings or relevance between runs; None keeps nothing.
         feature_cache: features of an encoder that stores none, for the next question of the video.
         batch_size: frames encoded at once; bounds the pixels held in memory.
-        server: embeds frames together with other questions; None: each question alone.
         shares: True reuses the features of an identical picture that was embedded before.
         batches: fills the encoder's batches with frames of other videos, if it `fills_batches`.
         stage: stage that the encoder's seconds are booked on, "scan" for a scan encoder.
         decodes: decoding mode under which decoded frames are counted: "all", "reference" or "sync".
+        compares_texts: True if the sampler compares each frame with several texts of a question.
+        needs_features: True if the sampler needs logits or embeddings.
+        pixels: the video backend if its pixels are not exact, part of the store's keys; "" if they are.
     """
 
-    reader: VideoReader
     encoder: Encoder
     store: RelevanceStore | None = None
-    key: str = ""
     feature_cache: FeatureCache | None = None
     batch_size: int = 32
-    meter: Meter = field(default_factory=Meter)
-    server: FrameServer | None = None
     shares: bool = True
     batches: BatchPacker | None = None
     stage: str = "encode"
     decodes: str = "all"
+    compares_texts: bool = False
+    needs_features: bool = False
+    pixels: str = ""
+
+    def on(self, reader: VideoReader, *, server: FrameServer | None, meter: Meter) -> VideoSession:
+        """Return the session of one question on an open video; `server` and `meter` as in `VideoSession`."""
+        # A cache is only for an encoder whose features never go into the store.
+        cache = None if self.encoder.stores_embeddings else self.feature_cache
+        if cache is None and self.compares_texts:
+            cache = FeatureCache(QUESTION_BYTES)
+        key = ""
+        if self.store:
+            # Compute once per open video: even a known file costs a disk and a store access.
+            fingerprint = server.fingerprint(self.store) if server else self.store.video_fingerprint(reader.path)
+            key = " ".join(filter(None, [fingerprint, reader.decoder_version, self.pixels]))
+        own = {**vars(self), "feature_cache": cache}
+        if server is None:  # shared batches wait for registered passes, and only a server registers
+            own["batches"] = None
+        return VideoSession(**own, reader=reader, key=key, server=server, meter=meter)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoSession(EncoderUse):
+    """The use of an encoder for one question on one open video.
+
+    Args:
+        key: fingerprint of the video's content; "" if there is no store.
+        server: embeds frames together with other questions; None: each question alone.
+    """
+
+    reader: VideoReader
+    key: str = ""
+    meter: Meter = field(default_factory=Meter)
+    server: FrameServer | None = None
 
     @property
     def scorer_key(self) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -17,7 +17,6 @@ from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.types import (
     CoarseSeed,
     FloatArray,
-    IntArray,
     Question,
     Selection,
     Timeline,
@@ -32,14 +31,9 @@ from focus_eval.keyframes.encoders.cost import relative_cost, selection_gmacs
 from focus_eval.keyframes.llms.registry import AnswersFromEvidence, Model, llm_text, token_gmacs
 from focus_eval.keyframes.pipeline.asking import ModelSession
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
-from focus_eval.keyframes.pipeline.relevance import (
-    Progress,
-    VideoRelevance,
-    VideoSession,
-    pictures_of,
-    scan_logits,
-)
+from focus_eval.keyframes.pipeline.relevance import EncoderUse, Progress, scan_logits
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
+from focus_eval.keyframes.pipeline.source import OpenVideo, VideoSource
 from focus_eval.keyframes.pipeline.stretch import Stretch, VideoPart, rate_varies, shown_part
 from focus_eval.keyframes.pipeline.timing import Meter, device_name
 from focus_eval.keyframes.rows.identity import identity_hash, selection_identity
@@ -53,7 +47,7 @@ from focus_eval.keyframes.rows.records import (
     selection_row,
 )
 from focus_eval.keyframes.samplers.base import FrameSampler, QuestionTexts, derived_rng
-from focus_eval.keyframes.samplers.ledger import FunctionSource, LookFn, RelevanceSource
+from focus_eval.keyframes.samplers.ledger import FunctionSource, RelevanceSource
 from focus_eval.keyframes.samplers.scanning import ScanningSampler, cheap_frames
 from focus_eval.keyframes.subtitles.files import in_order_of_time, read_subtitles
 from focus_eval.keyframes.video import gives_exact_pixels, open_video
@@ -63,8 +57,6 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.video.reader import VideoReader
 
 
-# Feature cache for the several texts of one question.
-QUESTION_BYTES = 1 << 30
 _NO_ENCODER = FunctionSource(None)
 
 
@@ -87,30 +79,6 @@ class Outcome:
         if self.row is None:
             raise self.error or RunError("a question without a row or an error")
         return self.row
-
-
-@dataclass(frozen=True, kw_only=True)
-class VideoFile:
-    """A video whose frames are read.
-
-    Args:
-        reader: the open video, which stays open; None opens it.
-        batcher: serves this question together with others of the same video, and has the open video.
-        progress: called with the expected number of pulls, then as they are made.
-    """
-
-    path: Path
-    reader: VideoReader | None = None
-    batcher: RendezvousBatcher | None = None
-    progress: Progress | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnreadVideo:
-    """A video of known length whose file is never opened: for samplers that never pull, or recorded relevance."""
-
-    path: Path
-    info: VideoInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +111,6 @@ class _QuestionRun:
     """
 
     question: Question
-    video_path: Path
     meter: Meter = field(default_factory=Meter)
     session: ModelSession | None = None
     pull: RelevanceSource = _NO_ENCODER
@@ -278,7 +245,7 @@ class Selector:
         return changed
 
     def select(
-        self, question: Question, source: Path | VideoFile | UnreadVideo, *, bucket_of: BucketOf | None = None
+        self, question: Question, source: Path | VideoSource, *, bucket_of: BucketOf | None = None
     ) -> SelectionRow:
         """Return the row of `question`; the arguments are those of `attempt`.
 
@@ -287,24 +254,19 @@ class Selector:
         """
         return self.attempt(question, source, bucket_of=bucket_of).selected_row()
 
-    def attempt(
-        self, question: Question, source: Path | VideoFile | UnreadVideo, *, bucket_of: BucketOf | None = None
-    ) -> Outcome:
+    def attempt(self, question: Question, source: Path | VideoSource, *, bucket_of: BucketOf | None = None) -> Outcome:
         """Choose the frames of `question`; only a RunError is raised.
 
         Args:
-            source: the video; a path is that of a `VideoFile`.
+            source: the video; a path is opened, and closed again.
             bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
         """
-        source = VideoFile(path=source) if isinstance(source, Path) else source
-        run = _QuestionRun(question, source.path)
+        run = _QuestionRun(question)
         try:
             run.session = self._session(question, run.meter)
-            if isinstance(source, UnreadVideo):
-                selection, clock = self._select_unread(run, source.info), None
-            else:
-                selection, clock = self._select_from_video(run, source)
-            return Outcome(row=self._row(question, selection, clock, self._cost(run), bucket_of))
+            with self._opened(source, run.meter) as video:
+                selection = self._choose(run, video)
+            return Outcome(row=self._row(run, video, selection, bucket_of))
         except RunError:
             raise
         except Exception as error:  # noqa: BLE001 (returned: one question never ends a run)
@@ -312,7 +274,7 @@ class Selector:
             is_paid = run.has_begun and (run.session is not None or bool(run.meter.asked))
             return Outcome(error=error, cost=self._cost(run) if is_paid else None)
 
-    def recorded(self, question: Question, source: Path | VideoFile | UnreadVideo) -> SelectionRow:
+    def recorded(self, question: Question, source: Path | VideoSource) -> SelectionRow:
         """Return the row of `question`, or one that records its error; `source` as in `attempt`."""
         return self.row_of(self.attempt(question, source), question)
 
@@ -322,39 +284,15 @@ class Selector:
             return outcome.selected_row()
         return self.error_row(question, outcome.error, bucket_of=bucket_of, cost=outcome.cost)
 
-    def _select_unread(self, run: _QuestionRun, info: VideoInfo) -> Selection:
-        """Choose frames of a video that is not opened, by its length or by recorded relevance."""
-        run.pull, run.scan = (
-            self._source_without_frames(encoder, run.question, run.video_path)
-            for encoder in (self.encoder, self.scan_encoder)
-        )
-        look = self._given.pictures_of if self._given and self._given.overrides("pictures_of") else None
-        return self._run(run, info, np.arange(info.n_frames) / info.fps, look)
-
-    def _select_from_video(self, run: _QuestionRun, source: VideoFile) -> tuple[Selection, FloatArray]:
-        """Choose frames of an open video, or of one opened here; return the time of all frames too."""
-        meter, batcher, progress = run.meter, source.batcher, source.progress
+    @contextmanager
+    def _opened(self, source: Path | VideoSource, meter: Meter) -> Iterator[VideoSource]:
+        if isinstance(source, VideoSource):
+            yield source
+            return
         with meter.stage("open"):
-            shared = batcher.reader if batcher is not None else source.reader
-            video = open_video(run.video_path, backend=self.backend, kept=self.store) if shared is None else shared
-        # Only what is opened here is closed here.
-        with video if shared is None else nullcontext(video) as reader:
-            if hasattr(reader, "n_decoded"):
-                meter.count_decoded("all", 0)  # stated, also where the store knows every frame
-            if progress is not None:
-                part, planned = self.info_of(reader), self.sampler.at_cost(self.scan_cost)
-                progress.expect(planned.count_pulls(part, k=self.k) + planned.count_scans(part, k=self.k))
-            start_session = partial(
-                VideoSession, reader=reader, batch_size=self._encoding.batch_size, meter=meter, server=batcher
-            )
-            run.pull = self._source(run.question, reader.path, start_session, progress)
-            run.scan = self._source(run.question, reader.path, start_session, progress, is_scan=True)
-            with meter.stage("open"):
-                info = reader.info
-                if self._scan_decode == "reference":
-                    info = replace(info, reference_frames=getattr(reader, "reference_frames", None))
-            clock = reader.frame_times(np.arange(info.n_frames))
-            return self._run(run, info, clock, partial(pictures_of, start_session)), clock
+            reader = open_video(source, backend=self.backend, kept=self.store)
+        with reader:
+            yield OpenVideo(reader=reader)
 
     def _session(self, question: Question, meter: Meter) -> ModelSession | None:
         """A session with the model for one question; None if the sampler asks none."""
@@ -400,19 +338,34 @@ class Selector:
         """Readable name of the device that the encoder runs on."""
         return device_name(self.encoder.device if self.encoder else "cpu")
 
-    def _run(self, run: _QuestionRun, info: VideoInfo, clock: FloatArray, look: LookFn | None) -> Selection:
-        """Run the sampler on one question and return the selection.
-
-        `clock` has the time of every frame in seconds; `look` gives pictures.
-        """
+    def _choose(self, run: _QuestionRun, video: VideoSource) -> Selection:
+        """Run the sampler on one question and return the selection."""
         question, meter, session = run.question, run.meter, run.session
+        if video.counts_decoded:
+            meter.count_decoded("all", 0)  # stated, also where the store knows every frame
+        if video.progress is not None:
+            shown, planned = self.info_of(video), self.sampler.at_cost(self.scan_cost)
+            video.progress.expect(planned.count_pulls(shown, k=self.k) + planned.count_scans(shown, k=self.k))
+        query = query_text(question, self._query)
+        if self.encoder is not None:
+            use = self._use_of(self.encoder, self._encoding.feature_cache)
+            run.pull = video.relevance(use, query, meter=meter)
+        if self.scan_encoder is not None:
+            use = self._use_of(self.scan_encoder, self._encoding.scan_feature_cache)
+            run.scan = video.relevance(replace(use, stage="scan", decodes=self._scan_decode), query, meter=meter)
+        info = video.info
+        if video.is_read:
+            with meter.stage("open"):
+                if self._scan_decode == "reference":
+                    info = replace(info, reference_frames=video.reference_frames)
+        look = video.look(self._given, batch_size=self._encoding.batch_size, meter=meter)
         if session is not None and look is not None:
-            look = session.with_picture_times(look, clock)
-        pull = run.pull
-        scan = scan_logits(run.scan) if self.scan_encoder else None
-        part = self._part(info, clock, name=question.video)
+            look = session.with_picture_times(look, video.clock)
+        pull, scan_source = run.pull, run.scan
+        part = self._part(info, video.clock, name=question.video)
         if part is not None:
-            info, pull, scan, look = part.info, part.source(pull), part.scan(scan), part.look(look)
+            info, look = part.info, part.look(look)
+            pull, scan_source = part.source(pull), part.source(scan_source)
         # One generator per question, so that the order of questions does not matter.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
         coarse_rng = None
@@ -428,9 +381,9 @@ class Selector:
                 rng=rng,
                 coarse_rng=coarse_rng,
                 evidence_seconds=question.evidence_seconds,
-                scan=scan,
+                scan=scan_logits(scan_source) if self.scan_encoder else None,
                 scan_cost=self.scan_cost,
-                texts=self._texts(question, run.video_path),
+                texts=self._texts(question, video.path),
                 look=look,
                 llm=session,
             )
@@ -451,70 +404,31 @@ class Selector:
         """How frames to scan are decoded; "all" without a scan encoder."""
         return str(self.sampler.options.get("scan_decode", "all")) if self.scan_encoder else "all"
 
-    def info_of(self, reader: VideoReader) -> VideoInfo:
-        """Return length and rate of the part of the open video that frames are chosen from, as the sampler sees it."""
-        part = self._part_of(reader)
-        return reader.info if part is None else part.info
+    def info_of(self, video: VideoSource) -> VideoInfo:
+        """Return length and rate of the part of the video that frames are chosen from, as the sampler sees it."""
+        part = self._part(video.info, video.clock, name=str(video.path))
+        return video.info if part is None else part.info
 
-    def n_frames_of(self, reader: VideoReader) -> int:
-        """Return the number of frames of the part of the open video that frames are chosen from."""
-        part = self._part_of(reader)
-        return reader.info.n_frames if part is None else part.n_frames
-
-    def _part_of(self, reader: VideoReader) -> VideoPart | None:
-        return self._part(reader.info, reader.frame_times(np.arange(reader.info.n_frames)), name=str(reader.path))
+    def n_frames_of(self, video: VideoSource) -> int:
+        """Return the number of frames of the part of the video that frames are chosen from."""
+        part = self._part(video.info, video.clock, name=str(video.path))
+        return video.info.n_frames if part is None else part.n_frames
 
     def _part(self, info: VideoInfo, clock: FloatArray, *, name: str) -> VideoPart | None:
         return shown_part(info, clock, name=name, stretch=self._stretch, timeline=self._timeline)
 
-    def _source(
-        self,
-        question: Question,
-        video_path: Path,
-        start_session: Callable[..., VideoSession],
-        progress: Progress | None,
-        *,
-        is_scan: bool = False,
-    ) -> RelevanceSource:
-        """The source of relevance to `question` of the frames of the open video; see `VideoSession`."""
-        encoder, cache = self.encoder, self._encoding.feature_cache
-        if is_scan:
-            encoder, cache = self.scan_encoder, self._encoding.scan_feature_cache
-        if encoder is None or not encoder.reads_frames:
-            return self._source_without_frames(encoder, question, video_path)
-        # A cache is only for an encoder whose features never go into the store.
-        cache = None if encoder.stores_embeddings else cache
-        if cache is None and self.sampler.needs_texts:
-            # Several texts are compared with each frame: keep its features for this question.
-            cache = FeatureCache(QUESTION_BYTES)
-        session = start_session(
+    def _use_of(self, encoder: Encoder, feature_cache: FeatureCache | None) -> EncoderUse:
+        return EncoderUse(
             encoder=encoder,
             store=self.store,
-            feature_cache=cache,
+            feature_cache=feature_cache,
+            batch_size=self._encoding.batch_size,
             shares=self._encoding.share_frames,
-            stage="scan" if is_scan else "encode",
-            decodes=self._scan_decode if is_scan else "all",
+            batches=self._encoding.batches,
+            compares_texts=self.sampler.needs_texts,
+            needs_features=self.sampler.needs_logits or self.sampler.needs_embeddings,
+            pixels=self._inexact_backend.get("video_backend", ""),
         )
-        server, path = session.server, session.reader.path
-        if self.store:
-            # Compute once per open video: even a known file costs a disk and a store access.
-            fingerprint = server.fingerprint(self.store) if server else self.store.video_fingerprint(path)
-            decoder = filter(None, [session.reader.decoder_version])
-            session.key = " ".join([fingerprint, *decoder, *self._inexact_backend.values()])
-        # Shared batches wait for registered passes, and only a server registers.
-        session.batches = self._encoding.batches if server else None
-        return VideoRelevance(session, query_text(question, self._query), progress=progress)
-
-    def _source_without_frames(self, encoder: Encoder | None, question: Question, video_path: Path) -> RelevanceSource:
-        """A source of relevance that reads no frames."""
-        if encoder is None:
-            return _NO_ENCODER
-        if encoder.reads_frames:
-            raise InvalidInput(f"encoder {encoder.name!r} needs the frames of {video_path}, not only its length")
-        query = query_text(question, self._query)
-        needs_features = self.sampler.needs_logits or self.sampler.needs_embeddings
-        features = encoder.features_of(video_path, query) if needs_features else None
-        return _ByIndex(encoder, video_path, query) if features is None else features
 
     @property
     def _inexact_backend(self) -> dict[str, str]:
@@ -546,20 +460,10 @@ class Selector:
         return {name: fact for name, fact in facts.items() if fact}
 
     def _row(
-        self,
-        question: Question,
-        selection: Selection,
-        clock: FloatArray | None,
-        cost: SelectionCost,
-        bucket_of: BucketOf | None,
+        self, run: _QuestionRun, video: VideoSource, selection: Selection, bucket_of: BucketOf | None
     ) -> SelectionRow:
-        """Return the row of a question from its selection and the cost.
-
-        `clock` has the time of every frame of the file in seconds, `(n_frames,)`; None if the file was not opened.
-        """
-        frames = np.asarray(selection.keyframes, dtype=np.int64)
-        # Without the file there are no presentation times; at a constant rate they are these.
-        times = frames / selection.video.fps if clock is None else clock[frames]
+        question, clock = run.question, video.clock
+        times = clock[np.asarray(selection.keyframes, dtype=np.int64)]
         query = query_text(question, self._query)
         flat = selection_fields(selection, keep_pulls=self._keep_pulls)
         flat["facts"] |= self._facts(query, selection)
@@ -568,10 +472,10 @@ class Selector:
             self.origin,
             **flat,
             times_seconds=[round(time, 6) for time in times.tolist()],
-            frame_seconds=None if clock is None else _frame_seconds(clock, selection.video.fps, flat, question),
+            frame_seconds=_frame_seconds(clock, selection.video.fps, flat, question) if video.is_read else None,
             bucket_of=bucket_of,
             query=query,
-            cost=cost,
+            cost=self._cost(run),
             device=self.device,
         )
 
@@ -625,12 +529,11 @@ class QuestionRequest:
 
     selector: Selector
     question: Question
-    path: Path
     bucket_of: BucketOf | None = None
 
-    def attempt(self, source: VideoFile | UnreadVideo | None = None) -> Outcome:
-        """Choose the frames; by default of the file at `path`, opened for this question alone."""
-        return self.selector.attempt(self.question, source or self.path, bucket_of=self.bucket_of)
+    def attempt(self, video: VideoSource) -> Outcome:
+        """Choose the frames of the question."""
+        return self.selector.attempt(self.question, video, bucket_of=self.bucket_of)
 
     def row_of(self, outcome: Outcome) -> SelectionRow:
         """Return the row of an outcome, or one that records its error."""
@@ -649,21 +552,18 @@ def choose_on_video(
 
     Args:
         batcher: serves the questions, even a single one; None makes one for several questions.
-        progress: as in `VideoFile`.
+        progress: as in `VideoSource`.
         at_once: questions that are served together, each in a thread; None for all.
     """
+    video = OpenVideo(reader=reader, progress=progress)
     if batcher is None and len(requests) == 1:
-        return [requests[0].attempt(VideoFile(path=requests[0].path, reader=reader, progress=progress))]
+        return [requests[0].attempt(video)]
     outcomes: list[Outcome] = []
     n_served = at_once or max(1, len(requests))
     for start in range(0, len(requests), n_served):
         server = batcher or RendezvousBatcher(reader)
-        outcomes += server.run(
-            [
-                partial(request.attempt, VideoFile(path=request.path, batcher=server, progress=progress))
-                for request in requests[start : start + n_served]
-            ]
-        )
+        served = replace(video, server=server)
+        outcomes += server.run([partial(request.attempt, served) for request in requests[start : start + n_served]])
     return outcomes
 
 
@@ -693,19 +593,3 @@ log = logging.getLogger(__name__)
 def _is_cut(encoder: Encoder | None, query: str) -> bool:
     """True if there is an encoder and it reads only the start of `query`."""
     return encoder is not None and encoder.is_cut(query)
-
-
-class _ByIndex(RelevanceSource):
-    """Relevance of frames by their index, from an encoder that reads no frames."""
-
-    def __init__(self, encoder: Encoder, video: Path, query: str) -> None:
-        self.name = encoder.name
-        self._encoder, self._video, self._query = encoder, video, query
-
-    def __call__(self, frames: IntArray) -> FloatArray:
-        """Return the relevance of `frames` to the query, `(n,)`."""
-        return self._encoder.relevance_of(self._video, frames, self._query)
-
-    def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
-        """Return the relevance of `frames` to another text, `(n,)`."""
-        return self._encoder.relevance_of(self._video, frames, text)

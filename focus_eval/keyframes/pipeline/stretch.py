@@ -26,7 +26,7 @@ from focus_eval.core.types import (
     frozen_floats,
     frozen_ints,
 )
-from focus_eval.keyframes.samplers.ledger import LookFn, RelevanceFn, RelevanceSource
+from focus_eval.keyframes.samplers.ledger import LookFn, RelevanceSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +89,6 @@ class VideoPart:
     def source(self, source: RelevanceSource) -> RelevanceSource:
         """Return a source of relevance that takes the part's frames."""
         return _PartSource(source, self.frames)
-
-    def scan(self, scan: RelevanceFn | None) -> RelevanceFn | None:
-        """Return a scan that takes the part's frames; None for None."""
-        return None if scan is None else (lambda frames: _of_distinct(scan, self.frames[frames]))
 
     def look(self, look: LookFn | None) -> LookFn | None:
         """Return a source of pictures that takes the part's frames; None for None."""

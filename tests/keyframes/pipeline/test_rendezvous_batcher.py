@@ -15,7 +15,8 @@ from focus_eval.core.types import Question
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.pipeline import timing
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.selector import Selector, VideoFile
+from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.source import OpenVideo
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 
@@ -49,7 +50,7 @@ def together(clip, selectors_of_clip):
     with open_video(clip) as reader:
         batcher = RendezvousBatcher(reader, batch_size=16)
         works = [
-            partial(item.select, question, VideoFile(path=clip, batcher=batcher))
+            partial(item.select, question, OpenVideo(reader=batcher.reader, server=batcher))
             for item in selectors_of_clip
             for question in questions(clip)
         ]
@@ -90,7 +91,7 @@ def test_decoded_frames_are_shared_out_and_those_passed_through_are_counted(clip
     with open_video(clip) as reader:
         batcher = RendezvousBatcher(reader, batch_size=16)
         works = [
-            partial(item.select, question, VideoFile(path=clip, batcher=batcher))
+            partial(item.select, question, OpenVideo(reader=batcher.reader, server=batcher))
             for item in selectors(Brightness())
             for question in questions(clip)
         ]
@@ -148,7 +149,7 @@ def test_a_frame_that_cannot_be_decoded_fails_only_who_asked_for_it(clip):
             except VideoError as error:
                 return str(error)
 
-        good = partial(selector.select, questions(clip)[0], VideoFile(path=clip, batcher=batcher))
+        good = partial(selector.select, questions(clip)[0], OpenVideo(reader=batcher.reader, server=batcher))
         results = batcher.run([partial(attempt, good), partial(attempt, pull_bad)])
     assert comparable(results[0]) == comparable(selector.select(questions(clip)[0], clip))
     assert results[1] == "clip.mp4: frame 475 is damaged"
@@ -194,7 +195,10 @@ def run_together(clip, encoder, queries, *, store=None, rounds_made=lambda batch
         batcher = RendezvousBatcher(reader)
         rounds_made(batcher)
         return batcher.run(
-            [partial(selector.recorded, question, VideoFile(path=clip, batcher=batcher)) for question in question_runs]
+            [
+                partial(selector.recorded, question, OpenVideo(reader=batcher.reader, server=batcher))
+                for question in question_runs
+            ]
         )
 
 

@@ -18,7 +18,8 @@ from focus_eval.keyframes.encoders.registry import make_encoder, make_scan_encod
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.pipeline.relevance import VideoRelevance, VideoSession, scan_logits
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.selector import Encoding, Selector, UnreadVideo, VideoFile
+from focus_eval.keyframes.pipeline.selector import Encoding, Selector
+from focus_eval.keyframes.pipeline.source import OpenVideo, UnreadVideo
 from focus_eval.keyframes.samplers.base import Choice
 from focus_eval.keyframes.samplers.ledger import FunctionSource, log_odds
 from focus_eval.keyframes.samplers.scanning import ScanningSampler
@@ -119,7 +120,10 @@ def test_questions_served_together_scan_once_and_get_what_they_get_alone(clip): 
     with open_video(clip) as reader:
         batcher = RendezvousBatcher(reader, batch_size=7)
         rows = batcher.run(
-            [partial(scanning_selector.select, item, VideoFile(path=clip, batcher=batcher)) for item in video_questions]
+            [
+                partial(scanning_selector.select, item, OpenVideo(reader=batcher.reader, server=batcher))
+                for item in video_questions
+            ]
         )
     assert scan.embedded == sum(row.scan_forwards for row in rows) == 20
     separate_rows = [selector(Darkness()).select(item, clip) for item in video_questions]

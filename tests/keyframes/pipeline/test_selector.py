@@ -20,7 +20,8 @@ from focus_eval.keyframes.encoders.cache import FeatureCache
 from focus_eval.keyframes.encoders.recorded import RecordedScorer
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
-from focus_eval.keyframes.pipeline.selector import Encoding, Selector, UnreadVideo, VideoFile
+from focus_eval.keyframes.pipeline.selector import Encoding, Selector
+from focus_eval.keyframes.pipeline.source import OpenVideo, UnreadVideo
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES, RowWriter, SelectionRow
 from focus_eval.keyframes.samplers.base import Choice, FlatSource, FrameSampler, derived_rng
 from focus_eval.keyframes.selection import query_question, selection_of
@@ -84,10 +85,7 @@ def test_the_row_gives_the_selection_back(clip):
 
 def test_an_open_video_that_is_given_stays_open(clip):
     with open_video(clip) as reader:
-        rows = [
-            selector(Brightness()).select(question(number, clip), VideoFile(path=clip, reader=reader))
-            for number in range(2)
-        ]
+        rows = [selector(Brightness()).select(question(number, clip), OpenVideo(reader=reader)) for number in range(2)]
         assert reader.read(np.array([0])).shape[0] == 1
     assert all(row.error is None for row in rows)
 
@@ -326,7 +324,10 @@ def test_a_frame_is_encoded_once_for_all_texts_and_a_look_is_decoded(clip, store
     # Together with another question of the video: the same row, though its frames were decoded in a shared pass.
     with open_video(clip) as reader:
         batcher = RendezvousBatcher(reader)
-        jobs = [partial(instance.select, question(n, clip), VideoFile(path=clip, batcher=batcher)) for n in (1, 2)]
+        jobs = [
+            partial(instance.select, question(n, clip), OpenVideo(reader=batcher.reader, server=batcher))
+            for n in (1, 2)
+        ]
         rows = batcher.run(jobs)[0]
     assert (rows.keyframes, rows.text_pulls, rows.facts) == (row.keyframes, row.text_pulls, row.facts)
 
