@@ -20,7 +20,7 @@ from focus_eval.core.options import named_options, read_options
 from focus_eval.core.types import Question
 from focus_eval.keyframes.pipeline.relevance import Progress
 from focus_eval.keyframes.rows.identity import identity_hash
-from focus_eval.keyframes.rows.records import Origin, error_line, failed_selection_row, selection_row
+from focus_eval.keyframes.rows.records import KnownSelection, Origin, error_line, selection_row
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.video.reader import VideoReader
@@ -119,12 +119,12 @@ class ReplayedSelections:
 
     def failed(self, task_question: TaskQuestion, error: Exception) -> FrameChoice:
         """As in `Chooser`."""
-        row = failed_selection_row(
+        row = selection_row(
             task_question.question,
             self._origin("replay"),
-            error,
-            bucket_of=task_question.bucket_of,
             facts=self._facts,
+            bucket_of=task_question.bucket_of,
+            error=error,
         )
         return FrameChoice(row=row, error=error_line(error))
 
@@ -146,15 +146,17 @@ class ReplayedSelections:
             row=selection_row(
                 question,
                 self._origin(row.sampler),
-                video=reader.info,
-                keyframes=frames,
-                times_seconds=[round(float(time), 6) for time in times],
-                bucket_of=task_question.bucket_of,
+                KnownSelection(
+                    video=reader.info,
+                    keyframes=list(frames),
+                    times_seconds=[round(float(time), 6) for time in times],
+                    scales=row.scales,
+                    pulled_frames=row.pulled_frames,
+                    pulled_relevance=row.pulled_relevance,
+                    clips=row.clips,
+                ),
                 facts=self._facts,
-                scales=row.scales,
-                pulled_frames=row.pulled_frames,
-                pulled_relevance=row.pulled_relevance,
-                clips=row.clips,
+                bucket_of=task_question.bucket_of,
             )
         )
 

@@ -25,7 +25,15 @@ from focus_eval.core.options import named_options
 from focus_eval.core.types import Question, VideoInfo
 from focus_eval.external.imports.formats import FORMATS, Source, make_format
 from focus_eval.keyframes.rows.identity import identity_hash, unnamed_video
-from focus_eval.keyframes.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
+from focus_eval.keyframes.rows.records import (
+    AnswerRow,
+    CellNames,
+    KnownSelection,
+    Origin,
+    SelectionRow,
+    answer_row,
+    selection_row,
+)
 
 UNITS = ("frames", "seconds")
 FILLS = ("even", "none")
@@ -380,20 +388,22 @@ def _selection_row(entry: FileEntry, question: Question, rate: VideoRate | None,
     return selection_row(
         question,
         origin,
-        video=own_info if rate is None else rate.info,
-        keyframes=keyframes,
-        times_seconds=times,
-        measured_seconds=None if rate is None else rate.duration_seconds,
-        bucket_of=make_benchmark(question.benchmark).bucket if question.benchmark in BENCHMARKS else None,
-        scales=row.scales,
-        pulled_frames=row.pulled_frames,
-        pulled_relevance=row.pulled_relevance,
-        clips=row.clips,
+        KnownSelection(
+            video=own_info if rate is None else rate.info,
+            keyframes=keyframes,
+            times_seconds=times,
+            scales=row.scales,
+            pulled_frames=row.pulled_frames,
+            pulled_relevance=row.pulled_relevance,
+            clips=row.clips,
+        ),
         facts={
             "published": True,
             **({"keyframes": "nearest to the published times"} if is_in_seconds else {}),
             **row.facts,
         },
+        measured_seconds=None if rate is None else rate.duration_seconds,
+        bucket_of=make_benchmark(question.benchmark).bucket if question.benchmark in BENCHMARKS else None,
     )
 
 

@@ -53,7 +53,15 @@ from focus_eval.external.imports.log_questions import (
 )
 from focus_eval.external.imports.vlmevalkit import predictions_log
 from focus_eval.keyframes.rows.identity import identity_hash
-from focus_eval.keyframes.rows.records import AnswerRow, CellNames, Origin, SelectionRow, answer_row, selection_row
+from focus_eval.keyframes.rows.records import (
+    AnswerRow,
+    CellNames,
+    KnownSelection,
+    Origin,
+    SelectionRow,
+    answer_row,
+    selection_row,
+)
 from focus_eval.keyframes.subtitles.prompts import are_evenly_spaced, other_frames_note
 
 # Label of scores that we computed for a log without any.
@@ -430,12 +438,10 @@ class LogImport:
         return selection_row(
             question,
             Origin(selection_id=self.selection_id, sampler=self.name, k=self.k),
-            video=None if rate is None else rate.info,
-            keyframes=frames,
-            times_seconds=times,
+            KnownSelection(video=None if rate is None else rate.info, keyframes=frames, times_seconds=times),
+            facts=facts,
             measured_seconds=length,
             bucket_of=self.source.bucket if length else None,
-            facts=facts,
         )
 
     def _answer(self, scored: ScoredRecord, selection: SelectionRow, names: CellNames) -> AnswerRow:

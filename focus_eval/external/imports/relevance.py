@@ -14,7 +14,7 @@ from focus_eval.bench.benchmarks.registry import VideoRate, make_benchmark
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json
 from focus_eval.core.types import FloatArray, Question, VideoInfo
-from focus_eval.keyframes.rows.records import SCORED, Origin, SelectionRow, selection_row
+from focus_eval.keyframes.rows.records import SCORED, KnownSelection, Origin, SelectionRow, selection_row
 
 Kind = Literal["probability", "cosine"]
 # The sampler of these rows: all candidates are scored, and none is chosen.
@@ -221,15 +221,14 @@ def _rows(
         row = selection_row(
             question,
             origin,
-            video=VideoInfo(n_frames, float(rate.fps)),
-            keyframes=[],
-            times_seconds=[],
+            KnownSelection(
+                video=VideoInfo(n_frames, float(rate.fps)),
+                pulled_frames=(np.arange(values.size) * stride).tolist(),
+                pulled_relevance=((1 + values) / 2 if is_cosine else values).tolist(),
+            ),
+            facts={"is_cosine": True} if is_cosine else {},
             measured_seconds=rate.duration_seconds,
             bucket_of=bucket_of,
-            query=question.query,
-            pulled_frames=(np.arange(values.size) * stride).tolist(),
-            pulled_relevance=((1 + values) / 2 if is_cosine else values).tolist(),
-            facts={"is_cosine": True} if is_cosine else {},
         )
         rows.append(row)
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -42,8 +42,7 @@ from focus_eval.keyframes.rows.records import (
     Origin,
     SelectionCost,
     SelectionRow,
-    failed_selection_row,
-    selection_fields,
+    known_selection,
     selection_row,
 )
 from focus_eval.keyframes.samplers.base import FrameSampler, QuestionTexts, derived_rng
@@ -314,7 +313,7 @@ class Selector:
         """Return the row of a question whose selection failed, and log the error."""
         log.warning("%s %s: no selection by %s: %s", question.benchmark, question.id, self.sampler.name, error)
         query = query_text(question, self._query)
-        return failed_selection_row(question, self.origin, error, bucket_of=bucket_of, query=query, cost=cost)
+        return selection_row(question, self.origin, query=query, cost=cost, bucket_of=bucket_of, error=error)
 
     @property
     def changed_options(self) -> dict[str, Any]:
@@ -465,18 +464,21 @@ class Selector:
         question, clock = run.question, video.clock
         times = clock[np.asarray(selection.keyframes, dtype=np.int64)]
         query = query_text(question, self._query)
-        flat = selection_fields(selection, keep_pulls=self._keep_pulls)
-        flat["facts"] |= self._facts(query, selection)
+        known = known_selection(
+            selection,
+            times_seconds=[round(time, 6) for time in times.tolist()],
+            frame_seconds=_frame_seconds(clock, selection, question) if video.is_read else None,
+            keep_pulls=self._keep_pulls,
+        )
         return selection_row(
             question,
             self.origin,
-            **flat,
-            times_seconds=[round(time, 6) for time in times.tolist()],
-            frame_seconds=_frame_seconds(clock, selection.video.fps, flat, question) if video.is_read else None,
-            bucket_of=bucket_of,
+            known,
             query=query,
             cost=self._cost(run),
+            facts={**selection.facts, **self._facts(query, selection)},
             device=self.device,
+            bucket_of=bucket_of,
         )
 
     def _cost(self, run: _QuestionRun) -> SelectionCost:
@@ -567,14 +569,13 @@ def choose_on_video(
     return outcomes
 
 
-def _frame_seconds(clock: FloatArray, fps: float, fields: Mapping[str, Any], question: Question) -> list[list[float]]:
-    """`frame_seconds` of a row with these fields; see `SelectionRow`."""
-    frames = np.arange(clock.size)
-    if not rate_varies(clock, fps):
+def _frame_seconds(clock: FloatArray, selection: Selection, question: Question) -> list[list[float]]:
+    """`frame_seconds` of the selection's row; see `SelectionRow`."""
+    if not rate_varies(clock, selection.video.fps):
         return []
     at_evidence = [int(np.abs(clock - seconds).argmin()) for seconds in question.evidence_seconds]
-    ends = [end for start, stop, *_ in fields["clips"] for end in (start, stop)]
-    used = np.intersect1d(frames, [*fields["pulled_frames"], *ends, *at_evidence])
+    ends = [end for clip in selection.clips for end in (clip.start, clip.stop)]
+    used = np.intersect1d(np.arange(clock.size), [*selection.pulled_frames.tolist(), *ends, *at_evidence])
     return [[frame, round(clock[frame], 6)] for frame in used.tolist()]
 
 

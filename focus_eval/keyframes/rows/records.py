@@ -172,7 +172,7 @@ class SelectionRow:
 
     @property
     def selection(self) -> Selection | None:
-        """The selection that `selection_fields` flattened; None if choosing failed or the frames are unknown.
+        """The selection that `known_selection` flattened; None if choosing failed or the frames are unknown.
 
         Also None for a row that counts its pulls without listing them.
 
@@ -512,66 +512,121 @@ class SelectionCost:
     gmacs: Mapping[str, float] = field(default_factory=dict)
 
 
-def selection_fields(selection: Selection, *, keep_pulls: bool = True) -> dict[str, Any]:
-    """Return `selection` as keywords of `selection_row`; `SelectionRow.selection` restores it.
+@dataclass(frozen=True, kw_only=True)
+class KnownSelection:
+    """The part of a row that says which frames were chosen and scored, as JSON values.
+
+    The fields are those of a `SelectionRow`; `known_selection` gives that of a sampler's selection.
 
     Args:
+        video: length and rate; None if unknown.
+    """
+
+    video: VideoInfo | None = None
+    keyframes: list[int] | None = field(default_factory=list)
+    times_seconds: list[float] | None = field(default_factory=list)
+    frame_seconds: list[list[float]] | None = None
+    scales: list[float] | None = None
+    pulled_frames: list[int] = field(default_factory=list)
+    pulled_relevance: list[float | None] = field(default_factory=list)
+    text_pulls: list[list[Any]] = field(default_factory=list)
+    looked_frames: list[int] = field(default_factory=list)
+    scanned_frames: list[int] = field(default_factory=list)
+    clips: list[list[Any]] = field(default_factory=list)
+    n_pulls: int | None = None
+    n_scanned: int | None = None
+    encoded: dict[str, float] = field(default_factory=dict)
+
+
+def known_selection(
+    selection: Selection,
+    *,
+    times_seconds: list[float],
+    frame_seconds: list[list[float]] | None = None,
+    keep_pulls: bool = True,
+) -> KnownSelection:
+    """Return a sampler's selection as a part of a row; `SelectionRow.selection` restores it.
+
+    Args:
+        times_seconds, frame_seconds: as in a `SelectionRow`.
         keep_pulls: False to store the numbers of scored and scanned frames instead of the lists.
     """
-    flat: dict[str, Any] = {
-        "video": selection.video,
-        "keyframes": selection.keyframes,
-        "scales": None if selection.scales is None else list(selection.scales),
-        "looked_frames": selection.looked_frames.tolist(),
-        "facts": dict(selection.facts),
-    }
+    chosen = KnownSelection(
+        video=selection.video,
+        keyframes=list(selection.keyframes),
+        times_seconds=times_seconds,
+        frame_seconds=frame_seconds,
+        scales=None if selection.scales is None else list(selection.scales),
+        looked_frames=selection.looked_frames.tolist(),
+    )
     if not keep_pulls:
-        flat |= {"n_pulls": selection.n_pulls, "n_scanned": selection.n_scanned or None}
-        if selection.text_pulls:  # a frame that was compared with several texts was encoded once
-            flat["encoded"] = {"main": float(selection.encoded_frames.size), "scan": float(selection.n_scanned)}
-        return flat
-    return flat | {
-        "pulled_frames": selection.pulled_frames.tolist(),
+        # A frame that was compared with several texts was encoded once.
+        encoded = {"main": float(selection.encoded_frames.size), "scan": float(selection.n_scanned)}
+        return replace(
+            chosen,
+            n_pulls=selection.n_pulls,
+            n_scanned=selection.n_scanned or None,
+            encoded=encoded if selection.text_pulls else {},
+        )
+    return replace(
+        chosen,
+        pulled_frames=selection.pulled_frames.tolist(),
         # JSON has no NaN.
-        "pulled_relevance": [None if value != value else value for value in selection.pulled_relevance.tolist()],
-        "text_pulls": [[pulls.text, pulls.frames.tolist(), pulls.relevance.tolist()] for pulls in selection.text_pulls],
-        "clips": [list(astuple(clip)) for clip in selection.clips],
-        "scanned_frames": selection.scanned_frames.tolist(),
-    }
+        pulled_relevance=[None if value != value else value for value in selection.pulled_relevance.tolist()],
+        text_pulls=[[pulls.text, pulls.frames.tolist(), pulls.relevance.tolist()] for pulls in selection.text_pulls],
+        clips=[list(astuple(clip)) for clip in selection.clips],
+        scanned_frames=selection.scanned_frames.tolist(),
+    )
 
 
 def selection_row(
     question: Question,
     origin: Origin,
+    selection: KnownSelection | None = None,
     *,
-    video: VideoInfo | None,
-    keyframes: Sequence[int] | None,
-    times_seconds: Sequence[float] | None,
+    query: str | None = None,
+    cost: SelectionCost | None = None,
+    facts: Mapping[str, Any] | None = None,
+    device: str = "",
     measured_seconds: float | None = None,
     bucket_of: BucketOf | None = None,
-    cost: SelectionCost | None = None,
-    **fields: object,
+    error: BaseException | None = None,
 ) -> SelectionRow:
-    """Return the row of a question that has a selection.
+    """Return the row of a question from its parts.
 
     Args:
-        video, keyframes, times_seconds: None if unknown.
-        measured_seconds: length of the video for a benchmark that states none; by default that of `video`.
+        selection: None if choosing failed.
+        query: text that frames were compared with; by default the question's.
+        measured_seconds: length of the video for a benchmark that states none; by default that of `selection`.
         bucket_of: length bucket of a duration in seconds, for questions that do not state their own.
-        fields: others of a `SelectionRow`: query, scales, pulled_frames, clips, facts, ...
+        error: why choosing failed; None if it did not.
     """
-    measured = video.duration_seconds if measured_seconds is None and video is not None else measured_seconds
-    duration = measured if question.duration_seconds is None else question.duration_seconds
+    frames = vars(selection or KnownSelection())
+    video: VideoInfo | None = frames["video"]
+    if measured_seconds is None and video is not None:
+        measured_seconds = video.duration_seconds
+    duration = measured_seconds if question.duration_seconds is None else question.duration_seconds
+    intervals: list[list[Any]] = [list(interval) for interval in question.evidence_intervals]
+    if question.evidence_scenes:
+        intervals = [[*ends, scene] for ends, scene in zip(intervals, question.evidence_scenes, strict=True)]
     return SelectionRow(
-        **{
-            **_shared_fields(question, origin, duration, bucket_of),
-            **(vars(cost) if cost else {}),
-            **_with_group(question, fields),
-            "n_frames": None if video is None else video.n_frames,
-            "fps": None if video is None else video.fps,
-            "keyframes": None if keyframes is None else list(keyframes),
-            "times_seconds": None if times_seconds is None else list(times_seconds),
-        }
+        **vars(origin),
+        **vars(cost or SelectionCost()),
+        **{name: value for name, value in frames.items() if name != "video"},
+        benchmark=question.benchmark,
+        question_id=question.id,
+        video=question.video,
+        query=question.query if query is None else query,
+        bucket=question.bucket or (bucket_of(duration) if bucket_of and duration else ""),
+        duration_seconds=duration,
+        n_frames=None if video is None else video.n_frames,
+        fps=None if video is None else video.fps,
+        facts={**(facts or {}), **({"group": list(question.group)} if question.group else {})},
+        device=device,
+        evidence_seconds=list(question.evidence_seconds),
+        evidence_intervals=intervals,
+        option_texts=list(question.options),
+        error=None if error is None else error_line(error),
     )
 
 
@@ -579,27 +634,6 @@ def stated_row(question_id: str, origin: Origin, **fields: object) -> SelectionR
     """Return the row of what a published file states of a question; what it leaves open is empty or None."""
     unknown = {"benchmark": "", "video": "", "query": "", "bucket": "", "duration_seconds": None}
     return SelectionRow(**{**vars(origin), **unknown, **fields, "question_id": question_id})
-
-
-def failed_selection_row(
-    question: Question,
-    origin: Origin,
-    error: BaseException,
-    *,
-    bucket_of: BucketOf | None = None,
-    cost: SelectionCost | None = None,
-    **fields: object,
-) -> SelectionRow:
-    """Return the row of a question whose selection failed with `error`; `cost` and `fields` as in `selection_row`."""
-    shared = _shared_fields(question, origin, question.duration_seconds, bucket_of)
-    own = _with_group(question, fields)
-    return SelectionRow(**{**shared, **(vars(cost) if cost else {}), **own, "error": error_line(error)})
-
-
-def _with_group(question: Question, row_fields: Mapping[str, Any]) -> Mapping[str, object]:
-    """The fields of a row, its facts with the group that the question is scored in."""
-    group = {"group": list(question.group)} if question.group else {}
-    return {**row_fields, "facts": {**row_fields.get("facts", {}), **group}} if group else row_fields
 
 
 def answer_row(
@@ -638,25 +672,3 @@ def answer_row(
             **fields,
         }
     )
-
-
-def _shared_fields(
-    question: Question, origin: Origin, duration_seconds: float | None, bucket_of: BucketOf | None
-) -> dict[str, object]:
-    """The row fields that question and origin give, whether or not choosing its frames succeeded."""
-    bucket = bucket_of(duration_seconds) if bucket_of and duration_seconds else ""
-    intervals: list[list[Any]] = [list(interval) for interval in question.evidence_intervals]
-    if question.evidence_scenes:
-        intervals = [[*ends, scene] for ends, scene in zip(intervals, question.evidence_scenes, strict=True)]
-    return {
-        **vars(origin),
-        "benchmark": question.benchmark,
-        "question_id": question.id,
-        "video": question.video,
-        "query": question.query,
-        "bucket": question.bucket or bucket,
-        "duration_seconds": duration_seconds,
-        "evidence_seconds": list(question.evidence_seconds),
-        "evidence_intervals": intervals,
-        "option_texts": list(question.options),
-    }

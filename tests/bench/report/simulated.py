@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from focus_eval.core.types import Question
-from focus_eval.keyframes.rows.records import AnswerRow, Origin, RowWriter, SelectionRow, selection_row
+from focus_eval.keyframes.rows.records import AnswerRow, KnownSelection, Origin, RowWriter, SelectionRow, selection_row
 
 SECONDS = {"short": (40, 150), "medium": (240, 900), "long": (1300, 3000)}
 CPU = "cpu: a processor"
@@ -198,4 +198,4 @@ def selection_row_at(question_id: str, times: list[float], *, scales: list[float
     """Return the row of a selection of which only the times of its keyframes (and their scales) are known."""
     question = Question(benchmark="b", id=question_id, query="q?", options=(), video="v.mp4", answer=None)
     origin = Origin(selection_id="x", sampler="x", k=len(times))
-    return selection_row(question, origin, video=None, keyframes=None, times_seconds=times, scales=scales)
+    return selection_row(question, origin, KnownSelection(keyframes=None, times_seconds=times, scales=scales))

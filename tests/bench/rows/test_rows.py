@@ -14,9 +14,8 @@ from focus_eval.core.types import ClipReport, Question, Selection, TextPulls, Vi
 from focus_eval.keyframes.rows.records import (
     Origin,
     SelectionRow,
-    failed_selection_row,
+    known_selection,
     read_rows,
-    selection_fields,
     selection_row,
     write_rows,
 )
@@ -132,7 +131,8 @@ SELECTION = Selection(
 
 def row_holding(selection, **changes):
     origin = Origin(selection_id="s", sampler=selection.sampler, k=selection.k, options=selection.options)
-    return selection_row(QUESTION, origin, **selection_fields(selection, **changes), times_seconds=[0.12, 0.36])
+    known = known_selection(selection, times_seconds=[0.12, 0.36], **changes)
+    return selection_row(QUESTION, origin, known, facts=selection.facts)
 
 
 def plain(selection):
@@ -177,7 +177,7 @@ def test_a_row_that_counts_its_pulls_holds_no_selection():
 
 def test_a_failed_or_unknown_choice_is_no_selection(tmp_path):
     origin = Origin(selection_id="s", sampler="focus", k=2)
-    assert failed_selection_row(QUESTION, origin, InvalidInput("no video")).selection is None
+    assert selection_row(QUESTION, origin, error=InvalidInput("no video")).selection is None
     assert row_of(tmp_path).selection is None
 
 
