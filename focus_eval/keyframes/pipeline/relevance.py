@@ -97,10 +97,10 @@ class EncoderUse:
             # Compute once per open video: even a known file costs a disk and a store access.
             fingerprint = server.fingerprint(self.store) if server else self.store.video_fingerprint(reader.path)
             key = " ".join(filter(None, [fingerprint, reader.decoder_version, self.pixels]))
-        own = {**vars(self), "feature_cache": cache}
+        settings = {**vars(self), "feature_cache": cache}
         if server is None:  # shared batches wait for registered passes, and only a server registers
-            own["batches"] = None
-        return VideoSession(**own, reader=reader, key=key, server=server, meter=meter)
+            settings["batches"] = None
+        return VideoSession(**settings, reader=reader, key=key, server=server, meter=meter)
 
 
 @dataclass(frozen=True, kw_only=True)

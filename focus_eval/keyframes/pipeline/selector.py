@@ -343,8 +343,8 @@ class Selector:
         if video.counts_decoded:
             meter.count_decoded("all", 0)  # stated, also where the store knows every frame
         if video.progress is not None:
-            shown, planned = self.info_of(video), self.sampler.at_cost(self.scan_cost)
-            video.progress.expect(planned.count_pulls(shown, k=self.k) + planned.count_scans(shown, k=self.k))
+            info, sampler = self.info_of(video), self.sampler.at_cost(self.scan_cost)
+            video.progress.expect(sampler.count_pulls(info, k=self.k) + sampler.count_scans(info, k=self.k))
         query = query_text(question, self._query)
         if self.encoder is not None:
             use = self._use_of(self.encoder, self._encoding.feature_cache)
@@ -464,7 +464,7 @@ class Selector:
         question, clock = run.question, video.clock
         times = clock[np.asarray(selection.keyframes, dtype=np.int64)]
         query = query_text(question, self._query)
-        known = known_selection(
+        frames_part = known_selection(
             selection,
             times_seconds=[round(time, 6) for time in times.tolist()],
             frame_seconds=_frame_seconds(clock, selection, question) if video.is_read else None,
@@ -473,7 +473,7 @@ class Selector:
         return selection_row(
             question,
             self.origin,
-            known,
+            frames_part,
             query=query,
             cost=self._cost(run),
             facts={**selection.facts, **self._facts(query, selection)},
@@ -564,8 +564,10 @@ def choose_on_video(
     n_served = at_once or max(1, len(requests))
     for start in range(0, len(requests), n_served):
         server = batcher or RendezvousBatcher(reader)
-        served = replace(video, server=server)
-        outcomes += server.run([partial(request.attempt, served) for request in requests[start : start + n_served]])
+        shared_video = replace(video, server=server)
+        outcomes += server.run(
+            [partial(request.attempt, shared_video) for request in requests[start : start + n_served]]
+        )
     return outcomes
 
 

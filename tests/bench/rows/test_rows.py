@@ -131,8 +131,8 @@ SELECTION = Selection(
 
 def row_holding(selection, **changes):
     origin = Origin(selection_id="s", sampler=selection.sampler, k=selection.k, options=selection.options)
-    known = known_selection(selection, times_seconds=[0.12, 0.36], **changes)
-    return selection_row(QUESTION, origin, known, facts=selection.facts)
+    frames = known_selection(selection, times_seconds=[0.12, 0.36], **changes)
+    return selection_row(QUESTION, origin, frames, facts=selection.facts)
 
 
 def plain(selection):
