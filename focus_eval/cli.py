@@ -79,7 +79,7 @@ def focus_eval(
 
 
 def _commands_by_heading() -> dict[str, dict[str, tuple[Callable[..., None], str]]]:
-    """The commands of every room of this install, with an example each, by what one has."""
+    """The commands of this install with an example each, by heading."""
     by_heading: dict[str, dict[str, tuple[Callable[..., None], str]]] = {}
     for room in ("keyframes", "bench", "lab", "external"):
         # lab, external and bench may be removed from an install; the others still work.

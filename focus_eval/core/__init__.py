@@ -1,1 +1,1 @@
-"""Types, errors, options, plugins and resources: what every other package may use."""
+"""Types, errors, options, plugins and resources, for use by all other packages."""

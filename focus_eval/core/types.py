@@ -26,11 +26,11 @@ Pixels = NDArray[np.uint8]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-# What is fed when a selection is short: exactly what was chosen, or what the AKS evaluation code would feed.
+# Frames fed for a short selection: exactly the chosen ones, or those the AKS evaluation code would feed.
 FramePolicy = Literal["exact", "aks"]
-# How the pixels of a video are given: as the file stores them, or as a screen shows them (see `video.colour`).
+# Pixels of a video: as the file stores them, or as a screen shows them (see `video.colour`).
 PixelForm = Literal["stored", "display"]
-# What a sampler counts in a video whose rate varies: its frames, as published code does, or even steps of time.
+# Positions that a sampler counts if the rate varies: frames, as published code does, or even steps of time.
 Timeline = Literal["frames", "seconds"]
 # How an answer's text is read: an option named without doubt, or lmms-eval's own rules with their random guess.
 AnswerParsing = Literal["strict", "lmms_eval"]

@@ -1,1 +1,1 @@
-"""Read results made elsewhere: selections, logs and relevance, and say what they show."""
+"""Reads and evaluates results made elsewhere: selections, logs and relevance."""

@@ -42,7 +42,7 @@ HONEST_AGREEMENT = 0.98
 CHANCE_OF_HONEST_AGREEMENT = 1e-3
 # Largest probability of such agreement by chance.
 CHANCE_OF_AGREEMENT = 1e-6
-# All of a question's annotated numbers stand among the frames by chance only rarely.
+# Annotated numbers are all among the fed frames only rarely by chance.
 POSITIONS_FED = 0.5
 # A larger share of unparsed answers is a fault, since they count as wrong.
 MAX_UNPARSED = 0.05
@@ -218,7 +218,7 @@ def _series_of_run(run: Run, expected: Sequence[Question]) -> Iterator[CheckedSe
 
 
 def _files_of_videos(run: Run, benchmark: str) -> dict[str, Sequence[SeenState]]:
-    """The files that rows of the run are of, by video; files of one size in two folders are one."""
+    """The video files behind the run's rows, by video; files of equal size in two folders count as one."""
     files: dict[str, Sequence[SeenState]] = {}
     records = [record for record in run.seen_videos if record.benchmark == benchmark]
     for record in records:
@@ -240,7 +240,7 @@ def audit(series: Sequence[CheckedSeries]) -> list[Finding]:
             for finding in check(group)
         ]
     ordered = [finding for _, finding in sorted(findings, key=lambda item: (item[1].severity != FAULT, item[0]))]
-    # Notes that differ in their subject alone, such as a video that no series could read, become one.
+    # Merge notes that differ only in their subject, e.g. a video that no series could read.
     subjects_of: dict[Finding, dict[str, None]] = {}
     for finding in ordered:
         shared = replace(finding, subject="") if finding.severity == NOTE else finding
@@ -349,7 +349,7 @@ def missing_questions(series: CheckedSeries) -> Iterator[Finding]:
         return
     expected_keys = [QuestionKey(question.benchmark, question.id, question.content_key) for question in series.expected]
     matches = match_questions(series.keys, expected_keys)
-    # lmms-eval's `limit` asks the first documents.
+    # Under lmms-eval's `limit` only the first documents were asked.
     n_asked = len(expected_keys) - (series.origin.n_left_out if series.origin is not None else 0)
     left_out = sorted(series.expected[at].id for at in matches.only_b if at >= n_asked)
     missing = sorted(series.expected[at].id for at in matches.only_b if at < n_asked)
@@ -594,7 +594,7 @@ def fed_other_frames(series: CheckedSeries) -> Iterator[Finding]:
     n_checked, differing_ids = 0, []
     for question_id, answer in series.answers.items():
         row = series.selections.get(question_id)
-        # After a fallback other frames were fed, and the row says so.
+        # After a fallback other frames than the chosen ones were fed.
         if row is None or row.keyframes is None or not answer.fed_frames or answer.fallback:
             continue
         n_checked += 1
@@ -633,7 +633,7 @@ def same_answers(group: ComparableSeries) -> Iterator[Finding]:
     for pair in pairs:
         with_frames = [ids for ids in pair.ids if ids[0] in pair.a.frames and ids[1] in pair.b.frames]
         are_known = bool(with_frames)
-        # Left out: one series was fed the frames of the other and more, as with K = 4 beside K = 8.
+        # Leave out nested pairs, where one series was fed all frames of the other and more (K = 4 beside K = 8).
         shared = [ids for ids in with_frames if not pair.is_nested(ids)] if are_known else list(pair.ids)
         n, n_alike = len(shared), sum(pair.is_alike(ids) for ids in shared)
         if n < MIN_SHARED or n_alike <= SAME_ANSWERS * n:
@@ -675,7 +675,7 @@ _REPEAT_WORDS = frozenset(
 
 
 def _is_repeat(pair: SeriesPair) -> bool:
-    """True for two series of one log, or of one K whose names differ in numbers and words for a repeat alone."""
+    """True for two series of one log, or of one K whose names differ only in numbers or words for a repeat."""
     # A log beside the run that was imported from it.
     logs = [(item.origin.file, item.origin.stamp) for item in (pair.a, pair.b) if item.origin and item.origin.stamp]
     if len(logs) == 2 and logs[0] == logs[1]:
@@ -760,7 +760,7 @@ def _unreached(pair: SeriesPair, name: str, part: Sequence[tuple[str, str]]) -> 
     n_part, n_rest = (sum(pair.is_alike(ids) for ids in of) for of in (part, remainder))
     if n_part <= SAME_ANSWERS * len(part) or n_rest > SAME_ANSWERS * len(remainder):
         return None
-    # Honest pairs may agree on a small part by chance: as often as on the rest, and never as often as this.
+    # Agreement on a small part may be chance: report it only if its probability, at the rest's rate, is below this.
     if n_part * math.log(max(n_rest, 1) / len(remainder)) > math.log(CHANCE_OF_AGREEMENT):
         return None
     worst = (

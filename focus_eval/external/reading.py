@@ -122,7 +122,7 @@ def _read_file(path: Path, options: ReadingOptions, *, is_argument: bool) -> Ite
 
 def _read_logs(path: Path, options: ReadingOptions) -> Iterator[Run | str]:
     """Yield a run for each log at `path`, read as far as possible, and sentences on unread frames."""
-    # A table has one column of frames, so nobody needs to name it.
+    # A Parquet table has one column of frames, so it need not be named.
     frames_field = "frames" if path.suffix == ".parquet" else options.frames_field
     for log in read_log_imports(
         path,

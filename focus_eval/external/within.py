@@ -16,7 +16,7 @@ from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.external.clustered import ClusteredDesign, Coefficient, deviations, indicators
 from focus_eval.external.evidence import evidence_answers, lengths_text
 
-# All that a selection's rows are measured by; those fitted together are one of each kind.
+# Measures of a selection's rows; a joint fit uses one of each kind.
 NEAR_RECALL = recall_column(NEAR_SECONDS)
 ALL_MEASURES = (*(recall_column(distance) for distance in RECALL_SECONDS), *MEASURES, *INTERVAL_MEASURES)
 JOINT_MEASURES = (NEAR_RECALL, *MEASURES)

@@ -110,7 +110,7 @@ def write_pictures(
         raise InvalidInput(f"{target}: frames cannot be written ({error.strerror or error})") from error
     finally:
         if is_new:
-            with suppress(OSError):  # it holds the frames
+            with suppress(OSError):  # a folder that contains frames stays
                 target.rmdir()
 
 

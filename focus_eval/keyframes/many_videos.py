@@ -36,7 +36,7 @@ from focus_eval.keyframes.video.verification import is_video_name
 if TYPE_CHECKING:
     from focus_eval.keyframes.video.reader import VideoReader
 
-# Keyframes of a video at full size in memory at a time.
+# Limit of keyframes of a video held at full size.
 MAX_PICTURE_BYTES = 256 << 20
 
 
@@ -212,7 +212,7 @@ def _with_few_pictures(
 
 
 def _with_pictures(part: Sequence[tuple[Search, Result]], reader: VideoReader) -> list[tuple[Search, Result]]:
-    """The results of a part, with their pictures, read in one pass; an error of that pass is that of each."""
+    """The results of a part with their pictures, read in one pass; its error becomes that of each result."""
     selections = [result for _, result in part if isinstance(result, VideoSelection)]
     frames = sorted({frame for selection in selections for frame in selection.keyframes})
     try:

@@ -30,7 +30,7 @@ MAX_OPTIONS = 26
 
 
 class SheetError(NamedTuple):
-    """What is wrong with one row of a sheet."""
+    """Fault of one row of a sheet."""
 
     row_id: str
     video: str
@@ -93,7 +93,7 @@ def read_sheet(path: Path, *, columns: Mapping[str, str] | None = None, videos: 
     rows, errors, ids = [], [], []
     for number, record in enumerate(records, start=1):
         values = {
-            # Of several columns, those of the options, the ones that are not empty.
+            # Several columns are those of options: keep the non-empty ones.
             role: record.get(columns[0]) if len(columns) == 1 else list(filter(_text, map(record.get, columns)))
             for role, columns in columns_by_role.items()
         }
@@ -115,7 +115,7 @@ def read_sheet(path: Path, *, columns: Mapping[str, str] | None = None, videos: 
 
 
 def _row(row_id: str, values: Mapping[str, object], *, has_id: bool, videos: Path, folder: Path) -> SheetRow:
-    """The row of these values by role; raises InvalidInput, without the file, for one that is wrong."""
+    """The row with these values by role; raises InvalidInput, which does not name the file, for a wrong one."""
     if not has_id:
         raise InvalidInput("the row has no id")
     video = _text(values.get("video"))

@@ -303,7 +303,7 @@ def cut_warning(row: SelectionRow) -> str:
 
 def pixel_warning(reader: VideoReader) -> str:
     """Return the warning that a reader shows HDR or stretched pixels as they are stored; "" if it does not."""
-    is_known = isinstance(reader, VideoReader)  # a plugin's reader may tell nothing of its pixels
+    is_known = isinstance(reader, VideoReader)  # a plugin's reader may not describe its pixels
     if not is_known or not reader.shows_stored or reader.appearance.is_plain:
         return ""
     return f"The colours or the shape of its pictures are not those of a screen: {'; '.join(reader.appearance.traits)}."

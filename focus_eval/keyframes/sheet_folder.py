@@ -48,14 +48,14 @@ ANSWER_COLUMNS = ("answer", "read_as", "correct_answer", "score")
 TABLE_SUFFIXES = (".csv", ".jsonl")
 DEFAULT_TABLE = "keyframes.csv"
 MAX_FOLDER_NAME = 80
-# Facts that a record of a sheet's row has besides those of its selection.
+# Facts that the sheet adds to those of a row's selection.
 _STRETCH, _WARNING, _QUESTION = "stretch_seconds", "warning", "question"
 
 Line = Mapping[str, Any]
 
 
 class AsksRows(Protocol):
-    """What asks a model about the rows; `focus_eval.bench` offers one."""
+    """Asks a model about the rows of a sheet; `focus_eval.bench` provides one."""
 
     def earlier(self, row: SheetRow) -> Line | None:
         """Return the cells of the table of a row that was answered before; None for others."""
@@ -197,7 +197,7 @@ class SheetFolder:
             option_texts=list(row.options),
             facts={**result.row.facts, **stretch, **warning, _QUESTION: row.question},
         )
-        with self._writing:  # matplotlib, and the order of lines
+        with self._writing:  # matplotlib is not thread-safe, and lines stay in order
             self._write_pictures(row, result)
             self._writer.write(record)
         self._answer(row, result, record)
@@ -210,7 +210,7 @@ class SheetFolder:
             self._answer(row, selection_of(record, sampler_version=version, reopen=reopen(row.path)), record)
 
     def _answer(self, row: SheetRow, selection: VideoSelection, record: SelectionRow) -> None:
-        """Ask about a row, if anybody is asked, and add its line."""
+        """Ask about a row if answers are wanted, and add its line."""
         cells: Line = {}
         if self._answers is not None:
             try:

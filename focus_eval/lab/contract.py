@@ -348,7 +348,7 @@ def _suite_in_subprocess(sampler: SubprocessSampler, seconds_allowed: float) -> 
         return CheckResult((item,), 0, not_tried=not_tried), []
 
 
-# In the order in which a choice is checked; a broken promise implies that the earlier ones hold.
+# Promises in the order of their checks: if one is broken, all earlier ones hold.
 _PROMISES_OF_A_CHOICE = ("choice", "integers", "range", "repeats", "count")
 _PROMISES_OF_A_SELECTION = (
     *_PROMISES_OF_A_CHOICE, "ledger", "declares", "asks", "facts", "generator", "determinism",

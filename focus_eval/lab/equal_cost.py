@@ -10,7 +10,7 @@ from focus_eval.core.types import VideoInfo
 from focus_eval.lab.simulation import NOMINAL_FPS, SamplerEntry, options_at
 from focus_eval.lab.subprocess_sampler import make_apart
 
-# What any sampler that scores frames must beat: even pulls, chosen from in three ways.
+# Baselines that any scoring sampler must beat: even pulls with three ways to choose.
 CONTROLS = ("even_diverse", "even_cover", "topk")
 _STEPS = 3
 

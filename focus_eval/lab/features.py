@@ -15,9 +15,9 @@ from focus_eval.lab.recorded import RecordedTrace
 from focus_eval.lab.traces import GRID_HZ, SimulatedTrace, autoregression, frame_noise
 from focus_eval.lab.worlds import World
 
-# Dimensions of the made appearance besides the query's direction.
+# Dimensions of a synthetic appearance besides the query's direction.
 DIMENSIONS = 16
-# Side of a made picture in pixels; grey levels per standard deviation of its content.
+# Side of a synthetic picture in pixels; grey levels per standard deviation of its content.
 PICTURE_SIDE, GREYS = 16, 40
 # Cosine of frame and query: that of CLIP ViT-B/32 lies between about .1 and .4 (docs/simulation.md).
 MEAN_COSINE, COSINE_SPREAD, LARGEST_COSINE = 0.25, 0.04, 0.9

@@ -35,13 +35,13 @@ from focus_eval.lab.subprocess_sampler import error_line, portable_error
 
 def main(arguments: list[str]) -> None:
     """Answer questions about installed samplers, and start a process for each file, until the socket closes."""
-    os.dup2(2, 1)  # what a sampler prints is not what a command prints
+    os.dup2(2, 1)  # keep the sampler's prints out of the command's output
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reap forks automatically: nothing waits for them
     # Imported and listed once here instead of in every fork.
     for lazy_module in ("numpy.ma", "numpy.random"):
         importlib.import_module(lazy_module)
-    with suppress(FocusEvalError):  # which the fork of a question reports
+    with suppress(FocusEvalError):  # the fork of a question reports this error
         SAMPLERS.names()
     _serve(socket.socket(fileno=int(arguments[0])), "")
 
@@ -55,7 +55,7 @@ def _serve(requests: socket.socket, spec: str) -> None:
     import_error: FocusEvalError | None = None
     try:
         if spec:
-            make_sampler(spec)  # what it sets up when it is made once, every fork has
+            make_sampler(spec)  # make it once, so that every fork inherits its set-up
     except FocusEvalError as error:
         import_error = error
     with requests:
@@ -65,7 +65,7 @@ def _serve(requests: socket.socket, spec: str) -> None:
                 return
             if os.fork() == 0:
                 requests.close()
-                with suppress(EOFError, BrokenPipeError):  # the process that asked is gone
+                with suppress(EOFError, BrokenPipeError):  # the parent has exited
                     with Connection(os.dup(fds[0])) as line:
                         question = line.recv()
                     if question["ask"] == "serve":
@@ -134,7 +134,7 @@ def _call(
 
 def _run_suite(line: Connection, *, spec: str, options: Mapping[str, Any], seconds_allowed: float) -> Any:
     """Run the contract suite in this process, so that state kept between cases can be noticed."""
-    from focus_eval.lab.contract import suite  # nothing else here needs it
+    from focus_eval.lab.contract import suite  # imported here, as only this function needs it
 
     return suite(make_sampler(spec, **options), seconds_allowed=seconds_allowed)
 

@@ -141,7 +141,7 @@ def options_at(name: str, percent: float) -> dict[str, object]:
     raise InvalidInput(f"sampler {name!r} has no option for its number of pulls; leave `budgets` out")
 
 
-# Raised whenever the code may give other relevance.
+# Increase whenever the code may give other relevance.
 VERSION = 1
 # Longer simulated videos have a length bucket of their own; the others have LongVideoBench's.
 HOURS_FROM_SECONDS = 3600

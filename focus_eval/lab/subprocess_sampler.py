@@ -56,7 +56,7 @@ class SubprocessSampler(FrameSampler):
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Have the sampler's process answer the question, and serve its pulls; return its choice."""
-        # Ledger and model stay here; the process has sources that ask for them.
+        # Ledger and model stay in this process; the sampler's process sends its requests here.
         nothing: Any = None
         plain_request = replace(request, ledger=nothing, llm=nothing)
         choice: Choice = self._ask("choose", answering=request, request=plain_request)
@@ -125,7 +125,7 @@ def make_in_subprocess(
     name: str, options: Mapping[str, object] | None = None, *, has_other_hash_seed: bool = False
 ) -> FrameSampler:
     """Return the sampler `name` with `options`, run in a process of its own, or in a second, newly started one."""
-    # The other process stays in the folder that it was started in.
+    # The process keeps its own working folder: pass an absolute path.
     spec = os.path.abspath(name) if ".py:" in name else name
     kind = subprocess_class(spec, has_other_hash_seed=has_other_hash_seed)
     return make(f"sampler {kind.name!r}", kind, options or {})
@@ -161,7 +161,7 @@ def _ask(
         except (EOFError, OSError) as problem:
             raise SamplerError(f"{spec}: the process of the sampler ended before it answered") from problem
         except (AttributeError, ImportError) as problem:
-            # The file is imported in its own process alone.
+            # The file may only be imported in a process of its own.
             raise SamplerError(
                 f"{spec}: a value is of a class of this file; let options and facts be plain"
             ) from problem
@@ -169,7 +169,7 @@ def _ask(
     if error is None:
         return answer
     if pull_error is not None and (type(error), str(error)) == (type(pull_error), str(pull_error)):
-        raise pull_error  # with its own traceback
+        raise pull_error  # re-raise the source's error with its own traceback
     raise error
 
 
@@ -202,7 +202,7 @@ def error_line(error: BaseException) -> str:
     if isinstance(error, FocusEvalError):
         return text
     place = traceback.extract_tb(error.__traceback__)[-1]
-    # A library's line tells less than the line of the sampler's file that called it.
+    # Name the line of the sampler's file rather than that of the library it called.
     path, line = place_in_plugin(error) or (place.filename, place.lineno)
     return f"{type(error).__name__}: {text} ({path.rpartition('/')[2]}:{line})"
 
@@ -235,7 +235,7 @@ def _start(end: socket.socket, has_other_hash_seed: bool) -> subprocess.Popen[by
 
     A second start gets another seed of `hash()`.
     """
-    # scikit-learn counts cores with lscpu if not told.
+    # Without this scikit-learn runs lscpu to count cores.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "LOKY_MAX_CPU_COUNT": "1"}
     if has_other_hash_seed:
         environment["PYTHONHASHSEED"] = _SECOND_HASH_SEED
@@ -260,7 +260,7 @@ def end_processes(*keys: tuple[str, bool]) -> None:
         if process is not None:
             try:
                 process.wait(timeout=_SECONDS_TO_END)
-            except subprocess.TimeoutExpired:  # a thread of the file lives on, or the machine is busy
+            except subprocess.TimeoutExpired:  # the file left a thread running, or the machine is busy
                 process.kill()
                 process.wait()
 

@@ -18,7 +18,8 @@ FRAME_RATES = (24.0, 25.0, 24000 / 1001, 30000 / 1001)
 # x264's default longest group of pictures.
 LONGEST_GROUP = 250
 SHARE_OF_CUTS_SEEN = 0.925
-# Distance in seconds from an annotated moment to the centre of what is seen: Student's t with 3 degrees of freedom.
+# Distance in seconds from an annotated moment to the centre of the visible event: Student's t with 3 degrees of
+# freedom.
 _CENTRE_SECONDS, _CENTRE_FREEDOM = 0.3, 3
 _SEEN_THROUGH = 0.3  # share of the background that remains under a shot of its own or a look-alike
 _SEEN_MEDIAN_SECONDS, _SEEN_LOG_DEVIATION = 8.0, 0.9

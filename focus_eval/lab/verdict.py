@@ -29,7 +29,7 @@ PAIRS_ORDERED_ALIKE = {
     "realistic:blind=0.65": {"two forms of AKS": (1, 4), "AKS and WFS-SB": (1, 3), "with uniform": (14, 18)},
 }
 EQUIVALENT, NOT_TOLD_APART = "equivalent to", "not told apart from"
-# The words of a verdict, in the order of its one sentence.
+# Words of a verdict, in the order in which its sentence lists them.
 WORDS = ("behind", "ahead of", EQUIVALENT, "perhaps behind", "perhaps ahead of", NOT_TOLD_APART)
 
 

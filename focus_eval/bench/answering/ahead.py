@@ -110,7 +110,7 @@ class AnswerQueue:
         self._max_bytes = max_bytes
         self._is_ordered = is_ordered
         self._n_bytes = 0
-        self._places: deque[Place] = deque()  # of batches that the caller has not got yet
+        self._places: deque[Place] = deque()  # one place per batch that the caller has not received yet
         self._unanswered: list[Place] = []
         self._is_filled = False
         self._error: BaseException | None = None

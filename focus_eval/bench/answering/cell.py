@@ -20,7 +20,7 @@ from focus_eval.keyframes.rows.records import AnswerRow, CellNames, RowT, RowWri
 def describe_part(file: Path, document: Callable[[], Mapping[str, object]]) -> None:
     """Write the description of a selection or a cell to `file`, unless it is there; makes its folder."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    # Written once: the folder's name ends in a hash of what the description says, so it cannot change.
+    # Written once: the folder's name ends in a hash of the description, so it cannot change.
     if not file.exists():
         write_sealed_json(file, document())
 
@@ -90,7 +90,7 @@ class Cell:
     def write_answer(self, framed: FramedQuestion, reply: ModelReply) -> AnswerRow:
         """Append and return the row of an answered or failed question; a row with an error has no answer."""
         settings = self.settings
-        # Without a selection only the model's inputs tell how many frames it was shown.
+        # Without a selection row, only the model's inputs show how many frames it got.
         own_sampling = {"selection_id": settings.selection_id, "frames_fed": reply.n_reached or 0}
         unread = {"answer": None, "parsed": None, "score": 0.0}
         row = answer_row(
@@ -148,20 +148,20 @@ class Cell:
         if type(row) not in self._writers:
             folder = self._folders[type(row)]
             folder.mkdir(parents=True, exist_ok=True)
-            # Before the first line, and only where a line is written: reading needs no lock.
+            # Lock before the first line only: a process that only reads needs no lock.
             if self._refusal is not None and not self._is_locked:
                 # One lock per file: ranks of a run write in parallel.
                 self._open_files.enter_context(locked_at_once(self.path / f".{self._file_name}.lock", self._refusal))
                 self._is_locked = True
             if self._description is not None:
                 describe_part(self.path / "cell.json", self._description)
-            # Closed before the lock is released: until then our lines may not be on the disk.
+            # The exit stack closes the file before it releases the lock, so the next holder finds all lines on disk.
             self._writers[type(row)] = self._open_files.enter_context(closing(RowWriter(folder / self._file_name)))
         self._writers[type(row)].write(row)
 
     def _earlier_row(self, kind: type[RowT], question_id: str) -> RowT | None:
         with self._lock:
-            # A row with an error is no answer: the question is asked again. Files are read once.
+            # Skip rows with an error, so that their questions are asked again. Files are read once.
             if kind not in self._earlier:
                 rows = StoredRows(self._folders[kind], kind)
                 self._earlier[kind] = {row.question_id: row for row in rows if row.error is None}

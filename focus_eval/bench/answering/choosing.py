@@ -1,4 +1,4 @@
-"""Choosers: who chooses the frames of the questions about an open video.
+"""Choosers of frames for the questions about an open video.
 
 A sampler (`SamplerChooser`), given rows (`GivenRows`, and rows or files that `replay` reads), or nobody: None is the
 wrapper's own sampling.

@@ -157,8 +157,8 @@ class FrameBatch:
         return [image.resize(size, Image.Resampling.LANCZOS) for image, size in zip(images, sizes, strict=True)]
 
 
-# A str, because the wrappers check `isinstance(visual, str)`, look at its suffix and open it to learn its length: an
-# object of our own would take another branch in each of them.
+# A str subclass: wrappers test `isinstance(visual, str)`, read the suffix and open the file for its length. Any other
+# type would take a different branch.
 class PathWithFrames(str):
     """A video's path that also carries the frames to show, as `frame_batch`. It exists and opens like any path."""
 
@@ -172,7 +172,7 @@ class PathWithFrames(str):
         path.frame_batch = frame_batch
         return path
 
-    # A wrapper may copy what it is given; the frames are shared, never copied.
+    # Wrappers copy their inputs; the copies share the frames.
     def __copy__(self) -> PathWithFrames:
         """Return the path itself: a copy would lose the record that its frames were taken."""
         return self

@@ -72,7 +72,7 @@ class OwnProcessors:
             sources, copies = self._spare.get_nowait()
         except Empty:
             sources, copies = {}, {}
-        # Another processor may have been put into the model since.
+        # The model's processor may have been replaced since the copy was made.
         if sources.keys() == originals.keys() and all(sources[name] is originals[name] for name in sources):
             return copies
         # One call for all, so that the copy of a processor keeps the copy of its tokenizer.

@@ -1,6 +1,6 @@
-"""The three things that carry a question through a run, and lmms-eval's requests as questions.
+"""Types that carry a question through a run, and the conversion of lmms-eval's requests.
 
-`TaskQuestion` is what is asked, `FramedQuestion` adds the frames to show, `ModelReply` is what the model said.
+`TaskQuestion` is the question of a request, `FramedQuestion` adds the frames to show, `ModelReply` is the reply.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class CellQuestions:
 
 @dataclass(frozen=True, kw_only=True)
 class _Video:
-    """A video that is open for its questions, or the reason why it is not; without either nobody reads it."""
+    """A video opened for its questions, or the error of opening it; neither if its frames are not needed."""
 
     reader: VideoReader | None = None
     error: Exception | None = None
@@ -124,7 +124,7 @@ class FrameStream:
                 yield from self._read_together(video, part)
 
     def _opened(self, path: Path | None, waiting_questions: Sequence[_QueuedQuestion], videos: ExitStack) -> _Video:
-        """Open the video until `videos` is closed, unless nobody reads it."""
+        """Open the video until `videos` is closed, if its frames are needed."""
         if path is None or all(
             question.work.chooser is None or question.framed.task_question.error for question in waiting_questions
         ):
@@ -179,7 +179,7 @@ class FrameStream:
             new |= {question.key: choice for question, choice in zip(open_questions, choices, strict=True)}
         for question in questions:
             row = new[question.key].row if question.key in new else None
-            # At once: a killed run keeps the choices that are paid for.
+            # Write the choice at once: a killed run keeps what it paid for.
             if row is not None and not question.framed.task_question.is_padding:
                 cell.write_selection(row)
         return earlier | new
@@ -193,7 +193,7 @@ class FrameStream:
         frames: tuple[int, ...] = ()
         error = error or choice.error
         if error is None:
-            # Now, not when the model refuses: decoding and batching would be in vain.
+            # Check now: if the model refused later, decoding would have been in vain.
             try:
                 self._check_limit(choice, settings.frames, is_replaced=settings.frame_policy == "aks")
                 assert choice.row is not None
@@ -232,7 +232,7 @@ class FrameStream:
         started = time.perf_counter()
         shared: DecodedFrames | None = None
         if len(lists) > 1:
-            with suppress(FocusEvalError):  # each question reads its own frames then, and records why it cannot
+            with suppress(FocusEvalError):  # on failure each question reads its own frames, and records its own error
                 shared = video.read(union)
         seconds = (time.perf_counter() - started) / len(part)
         framed_by_key: dict[_Key, FramedQuestion] = {}
@@ -350,7 +350,7 @@ def _parts_of_video(
 
 
 def _parts_of_batch(batch: Collection[_QueuedQuestion], sizes: Sequence[int], max_bytes: float) -> list[list[int]]:
-    """Return the numbers of a batch's questions whole if they fit into `max_bytes`, else in parts of half as much.
+    """Return a batch's question numbers as one part if they fit into `max_bytes`, else in parts of half of it.
 
     Half, so that a part can be read while the one before it is answered. A larger question is a part alone.
     """
@@ -359,7 +359,7 @@ def _parts_of_batch(batch: Collection[_QueuedQuestion], sizes: Sequence[int], ma
     parts: list[list[int]] = [[]]
     n_bytes = 0
     for number, size in enumerate(sizes):
-        # The first check keeps a question too large alone from making an empty part.
+        # Without the first condition an oversized question would leave an empty part.
         if parts[-1] and n_bytes + size > max_bytes / 2:
             parts.append([])
             n_bytes = 0

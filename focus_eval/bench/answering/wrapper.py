@@ -50,7 +50,7 @@ def form_batches(model: Wrapper, queue: list[TaskQuestion]) -> list[list[TaskQue
     size = int(model.batch_size)
     if size == 1:
         return [[task_question] for task_question in queue]
-    # The wrappers' own class: rules written again here could drift from theirs.
+    # Use lmms-eval's class: a copy of its rules could drift from them.
     from lmms_eval.utils import Collator
 
     by_task: dict[tuple[str, str], list[tuple[TaskQuestion]]] = {}

@@ -18,7 +18,7 @@ from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import lines_of, read_json_object
 from focus_eval.core.types import Question
 
-# Length buckets of videos, in the order of every table. Simulated videos of more than an hour have one of their own.
+# Length buckets of videos, in the order of tables. Simulated videos above an hour get a bucket of their own.
 BUCKETS = ("short", "medium", "long")
 ALL_BUCKETS = (*BUCKETS, "hours")
 
@@ -134,7 +134,7 @@ SLACK_SECONDS = 1e-6
 EVIDENCE_UNITS = ("seconds", "frames@24", "intervals", "clock")
 Moments = tuple[float, ...]
 Intervals = tuple[tuple[float, float], ...]
-# Without hours, minutes may go past 59: LVBench writes 101:21.
+# Minutes may exceed 59 if there are no hours: LVBench writes 101:21.
 _CLOCK = re.compile(r"(?:(\d+):(?=\d{1,2}:))?(\d+):(\d{1,2}(?:\.\d+)?)")
 
 LETTERS = string.ascii_uppercase
@@ -155,7 +155,7 @@ def without_letter(option: str, index: int) -> str:
     return option
 
 
-# What `answer` may hold; alternatives stand as in the names of fields, "letter|text".
+# Kinds of content of `answer`; "letter|text" allows both.
 ANSWER_KINDS = ("letter", "index", "text", "open")
 # A line of options inside a text: "A. ...", "(A) ...", "A) ...", "A: ...".
 _OPTION_LINE = re.compile(r"^[ \t]*\(?([A-Z])(?:\)|[.:])[ \t]*", re.MULTILINE)

@@ -67,7 +67,7 @@ FILE_KEYS = frozenset(
     | {item.name for item in fields(BenchmarkFacts)}
     | _MATRIX_KEYS
 )
-# A task of ours is the official name, or the benchmark's, behind this prefix.
+# Our tasks are named by this prefix and the official task's or the benchmark's name.
 TASK_PREFIX = "focus_"
 
 
@@ -219,7 +219,7 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, object]
             f"{location}: {len(repeated_ids)} ids occur more than once, the first is {repeated_ids[0]!r}"
         )
     if grouped := benchmark.facts.group_score:
-        # Check before the run: by the report the answers are paid for.
+        # Check before the run: an error in the report would come after paying for the answers.
         try:
             check_groups(((question.video, question.group) for question in questions), size=grouped.size)
         except InvalidInput as error:
@@ -271,8 +271,8 @@ def _csv_rows(path: Path) -> list[dict[str, str | None]]:
         raise InvalidInput(f"{path}: not a CSV that can be read ({error})") from error
 
 
-# Rates of NTSC, cut to integers or rounded: read as 24000/1001 and so on. As they stand, the integers would shift late
-# frames by 3 %, and 23.98 by 0.6 s in an hour.
+# NTSC rates that files round or cut to integers, and the exact ones (24000/1001 ..). Taken literally, an integer would
+# shift late frames by 3 %, and 23.98 by 0.6 s in an hour.
 _NTSC = {
     Fraction(text): Fraction(1000 * whole, 1001) for text, whole in (("23", 24), ("23.98", 24), ("29", 30), ("59", 60))
 }
@@ -349,7 +349,7 @@ def write_rates(path: Path, infos: Mapping[str, VideoInfo]) -> None:
     rows = []
     for question_id, info in infos.items():
         rate = Fraction(info.fps).limit_denominator()
-        # A little more than its seconds, so that seconds * rate, rounded down, is the file's number of frames.
+        # Slightly more than the length, so that seconds * rate rounds down to the exact number of frames.
         seconds = f"{info.duration_seconds + 1e-4:.4f}"
         rows.append((question_id, seconds, f"{rate.numerator}/{rate.denominator}"))
     with open(path, "w", newline="", encoding="utf-8") as file:

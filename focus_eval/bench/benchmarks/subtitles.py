@@ -95,7 +95,7 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True)
 class SubtitleOptions:
-    """What a run asks for.
+    """Subtitle options of a run.
 
     Args:
         mode: see `SubtitleChoice`; "" for what the task does.

@@ -1,1 +1,1 @@
-"""The commands for whoever makes a table, one file per noun."""
+"""Commands for making tables, one file per noun."""

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from focus_eval.bench.matrix.running import RunProgress
     from focus_eval.bench.report.rendering import Table, Value
 
-# New objects between two looks for cycles: with Python's own number, a tenth of selecting and importing went into them.
-# For small frames alone: until it is looked for, a cycle holds its frames.
+# Garbage collection threshold. Python's default took a tenth of the time of selecting and importing. Only for small
+# frames, since uncollected cycles hold frames.
 GC_THRESHOLD = 50_000
-# The first table comes of these, within seconds.
+# The first table shows these videos, within seconds.
 FIRST_VIDEOS = ("short_a", "short_b")
 FIRST_SAMPLERS = ("uniform", "topk", "focus", "even_cover", "scan_cover")
-N_FIRST_QUESTIONS = 10  # those of the first videos
+N_FIRST_QUESTIONS = 10  # number of questions about the first videos
 RECALL_K = (4, 8, 16, 32)
 
 
@@ -216,7 +216,7 @@ def _print_first(folder: Path) -> None:
 
 
 def _brief(table: Table, columns: Mapping[str, str], title: str) -> Table:
-    """`table` with `columns` alone, old title to new, intervals in the first, and no notes: 80 characters."""
+    """`table` cut down to 80 characters: only `columns` (old title to new), one interval, no notes."""
     from focus_eval.bench.report.rendering import Value
 
     def bare(cell: Value | str) -> Value | str:

@@ -1,4 +1,4 @@
-"""Lists the commands for whoever makes a table, and those that list and check what there is."""
+"""Lists the commands for making tables, and those that list and check an install."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from focus_eval.core.plugins import Plugin, Registry
     from focus_eval.keyframes.samplers.base import FrameSampler
 
-# What a scanned frame costs in the list of samplers: CLIP B/32 over BLIP large.
+# Cost of a scanned frame in the list of samplers: CLIP B/32 over BLIP large.
 LISTED_SCAN_COST = 1 / 43
 
 
@@ -97,7 +97,7 @@ def list_(
 
 
 def _check_kind(option: str, kind: str, expected: str) -> None:
-    """Raise InvalidInput if an option is given with another kind of list than it goes with."""
+    """Raise InvalidInput for an option that only another kind of list takes."""
     if kind != expected:
         raise InvalidInput(f"{option} goes with: focus-eval list {expected}")
 

@@ -54,7 +54,7 @@ def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> I
 
 @contextmanager
 def _reading_processes() -> Iterator[ReadThumbnails]:
-    """Give `read_thumbnails` as a function that runs it in a process of its own, one for each core.
+    """Yield a function that runs `read_thumbnails` in a pool of processes, one per core.
 
     In threads decoders would take turns at Python's lock with the tables and charts that are made meanwhile.
     """
@@ -70,7 +70,7 @@ def _reading_processes() -> Iterator[ReadThumbnails]:
     try:
         yield read
     finally:
-        # After an error or Ctrl-C the other videos would be decoded first.
+        # Without this the remaining videos would be decoded before an error or Ctrl-C gets through.
         pool.shutdown(cancel_futures=True)
 
 

@@ -76,7 +76,7 @@ def plan(
     for config, _ in folders:
         sets = _questions_or_lengths(config, preflight, quiet=as_json)
         if len(sets) < len(config.benchmarks):
-            continue  # what it lacks is listed below
+            continue  # missing parts are listed below
         preflight = _with_stated_problems(preflight, config, sets)
         with count_progress("counting pulls", "selections") as progress:
             plans.append(make_plan(config, sets=sets, progress=progress))
@@ -151,7 +151,7 @@ def _print_plan(plan: Plan) -> None:
         part = "" if n_requested == n_questions else f" of {n_questions}"
         print_folded(f"{name}: {n_requested}{part} questions")
     print_table(_selection_table(plan))
-    # A fact of the video, so the same for every selection of a benchmark.
+    # Facts of videos are the same for every selection of a benchmark: take one.
     for name, selection in {item.spec.benchmark.name: item for item in plan.selections if item.unknown}.items():
         print_folded(
             f"{name}: {selection.unknown} questions have a video of unknown length and are not counted; the first: "

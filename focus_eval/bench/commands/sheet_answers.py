@@ -42,7 +42,7 @@ class SheetAnswers:
         self._sheet_name, self._model, self._max_tokens = sheet_name, model, max_tokens
         identity = {"selection": selection_id, "model": model.model_id, "revision": model.revision}
         cell_id = identity_hash({**identity, "max_tokens": max_tokens, "prompt": PROMPT_VERSION})
-        # A service's own name says nothing; its revision begins with that of the model.
+        # `model_id` names the service only; the revision begins with the model's name.
         self._model_name = f"{model.model_id} ({model.revision.partition(',')[0]})"
         self._names = CellNames(cell_id=cell_id, cell=f"{self._model_name} {sheet_name}")
         self._folder = folder / "answers" / part_name(f"{self._model_name} {sheet_name}", location=folder)
@@ -139,7 +139,7 @@ def prompt_of(row: SheetRow) -> str:
 
 
 def _read(question: Question, text: str) -> Mapping[str, object]:
-    """What a run would read from the reply; words without options have no score."""
+    """Parse the reply as a run would; an open answer in words has no score."""
     if not question.options:
         try:
             is_number = math.isfinite(float(question.answer or ""))

@@ -14,7 +14,7 @@ from focus_eval.keyframes.commands.console import count_progress, counted, print
 
 
 class Action(str, Enum):
-    """What the command does with the videos."""
+    """Action of the command on the videos."""
 
     INDEX = "index"
     VERIFY = "verify"

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 320, 180
 WORKING_WIDTH = 480
-# x264's own 250 frames between sync frames; one thread, so that the bytes do not depend on the machine's cores.
-# What is left out (deblocking, CABAC, a search for B-frames and weights) is a third of decoding, a quarter of encoding.
+# x264's default of 250 frames between sync frames. One thread, so that the bytes do not depend on the number of cores.
+# Omitting deblocking, CABAC and the search for B-frames and weights saves a third of decoding and a quarter of
+# encoding.
 _FAST = {"tune": "fastdecode", "x264-params": "b-adapt=0:weightp=0"}
 ENCODING: dict[str, Any] = {"gop": 250, "crf": 28, "preset": "superfast", "n_threads": 1, "options": _FAST}
-RECIPE = 4  # raised whenever the code may give other bytes
-BYTES_PER_FRAME = 1000  # generous: what the free space is checked against
+RECIPE = 4  # increase whenever the code may give other bytes
+BYTES_PER_FRAME = 1000  # generous estimate for the check of free space
 FOLDER = Path("datasets/longvideobench")
 POSITION_FPS = 24.0  # of LongVideoBench's `position`, whatever the file's rate
 DONE_FILE = "photo_events.json"
@@ -268,7 +269,7 @@ class _DoneVideos:
 
     @staticmethod
     def _entry(board: Storyboard, video: Path) -> dict[str, object]:
-        """What the record holds of a video: the hash of its recipe and the size of its file."""
+        """A video's entry in the record: the hash of its recipe and the size of its file."""
         return {"recipe": _recipe(board), "bytes": video.stat().st_size}
 
 

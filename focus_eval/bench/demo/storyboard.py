@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-# The camera moves on every third frame, as much hand-drawn render does: a third of the work.
+# The camera moves on every third frame only, which takes a third of the work.
 FRAMES_PER_MOVE = 3
 
 
@@ -148,7 +148,7 @@ TOPICS: tuple[Topic, ...] = (
     ),
 )
 
-# Never asked about: they fill the time between the scenes that are, with the photographs of the other topics.
+# No question asks about these: they fill the time between scenes, with photographs of other topics.
 FILLERS: tuple[str, ...] = ("galaxies", "retina", "tissue", "bricks", "clock", "photographer")
 
 
@@ -161,7 +161,7 @@ STILL_SHARE = 0.4
 # id, seconds, frame rate, seconds of an ordinary shot. Rates differ because evidence is noted at 24 fps whatever
 # the rate of the file; most are low, for samplers pull by seconds and every frame is drawn, encoded and decoded.
 _NTSC_24, _NTSC_30 = Fraction(24000, 1001), Fraction(30000, 1001)
-# Many short and medium videos: what tells samplers apart is the number of videos, and minutes are what costs.
+# Many short and medium videos: the number of videos tells samplers apart, while cost grows with minutes.
 VIDEOS: tuple[tuple[str, int, Fraction, tuple[float, float]], ...] = (
     ("short_a", 84, Fraction(12), (4, 10)),
     ("short_b", 88, Fraction(15), (4, 10)),

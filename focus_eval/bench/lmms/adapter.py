@@ -57,7 +57,7 @@ OptionsT = TypeVar("OptionsT", bound=SessionOptions)
 
 @dataclass(frozen=True, kw_only=True)
 class PluginRun:
-    """What the plugin shows until `show` says otherwise.
+    """Chooser, frames and options in use until the next `show`.
 
     Args:
         chooser: chooses the frames; None for the wrapper's own sampling.
@@ -154,7 +154,7 @@ class FrameAdapter:
         """Run the checks of `load_session` before any weights load.
 
         Raises:
-            FocusEvalError: an argument that nobody takes or of the wrong kind, a missing package, key or checkpoint.
+            FocusEvalError: an unknown argument, or one of the wrong kind, a missing package, key or checkpoint.
         """
         # An instance without `__init__`, which would load the weights.
         cls.__new__(cls)._checked_wrapper(arguments, SessionOptions, frames)
@@ -189,7 +189,7 @@ class FrameAdapter:
             self, max_frames=self.frame_limit(wrapper_arguments), decode_gigabytes=options.decode_gigabytes
         )
 
-    # What an adapter may override.
+    # Members that an adapter may override.
 
     @classmethod
     def check_installed(cls) -> None:
@@ -241,7 +241,7 @@ class FrameAdapter:
         return [{"type": "image", "url": image} for image in frame_batch.images()]
 
     def strip_reply(self, text: str) -> str:
-        """Return the part of what the model wrote that the wrapper returns: by default all of it."""
+        """Return the part of the model's text that the wrapper returns: by default all of it."""
         return text
 
     def frames_reaching(self, inputs: GenerateInputs) -> list[int] | None:
@@ -259,7 +259,7 @@ class FrameAdapter:
             self._unwrapped = self.model  # type: ignore[attr-defined]  # taking it out of accelerate costs milliseconds
         vars(view)["_model"] = TracedModel(self._unwrapped, trace, self.frames_reaching)
 
-    # What a caller may use.
+    # Public members for callers.
 
     @classmethod
     def frame_limit(cls, wrapper_arguments: Mapping[str, object]) -> int:
@@ -271,7 +271,7 @@ class FrameAdapter:
 
     @classmethod
     def subtitle_options(cls, mode: SubtitleModeOption, layout: SubtitleLayoutOption) -> SubtitleOptions:
-        """Return what a run asks for, for this model. Raises InvalidInput for a layout that it cannot show."""
+        """Return the run's subtitle options for this model. Raises InvalidInput for a layout that it cannot show."""
         if layout == "interleaved" and not cls.interleaves:
             raise InvalidInput(
                 f"subtitle_layout=interleaved: {cls.model_id} takes a video, not pictures one by one; "
@@ -423,7 +423,7 @@ class FrameAdapter:
         # Our `clean` leaves the model loaded: lmms-eval calls it after every run, and another may follow.
         super().clean()  # type: ignore[misc]
 
-    # Before any weight loads.
+    # Checks before any weights load.
 
     def _checked_wrapper(
         self, arguments: Mapping[str, object], kind: type[OptionsT], frames: int | None

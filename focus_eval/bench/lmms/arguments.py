@@ -37,7 +37,7 @@ _FROM_COMMAND_LINE = ("batch_size", "max_batch_size", "device")
 
 @dataclass(frozen=True, kw_only=True)
 class SessionOptions:
-    """Options of a loaded model, whoever chooses the frames.
+    """Options of a loaded model that do not depend on the chooser.
 
     Args:
         decode_gigabytes: memory limit for decoded frames; a batch that needs more is answered in parts.

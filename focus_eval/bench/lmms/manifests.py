@@ -67,7 +67,7 @@ def packages_of(model: str) -> tuple[str, ...]:
 
 def _fact(model: str, attribute: str, default: T) -> T:
     """A class attribute of `model`, or of its chat class, without importing it; `default` if unknown."""
-    # A model may have a class for one kind of request only.
+    # Some models have a simple class only, others a chat class only.
     name = next((name for name in (model, model + CHAT_SUFFIX) if name in MODELS), "")
     fact: T = MODELS.fact(name, attribute, default) if name else default
     return fact

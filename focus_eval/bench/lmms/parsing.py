@@ -78,7 +78,7 @@ def read_answer(
     text, is_cut = strip_reasoning(reply, reasoning_tags)
     if answer_parsing == "lmms_eval" and question.options:
         letter, is_guess = _read_as_lmms_eval(question, text, rule, seed)
-        # The score is lmms-eval's, which reads the thoughts of a reply that is cut.
+        # Read no option from a guess or a cut reply. The score stays lmms-eval's, which parses cut replies too.
         return ParsedAnswer(None if is_guess or is_cut else letter, _score(letter, question), is_cut=is_cut)
     if is_cut:
         return ParsedAnswer(None, _score(None, question), is_cut=True)
@@ -100,7 +100,7 @@ def strip_reasoning(reply: str, reasoning_tags: TagPairs = REASONING_TAGS) -> tu
     from lmms_eval.api.reasoning import strip_reasoning_tags
 
     text = strip_reasoning_tags(reply, [list(pair) for pair in reasoning_tags])
-    # lmms-eval leaves a tag that nothing closes.
+    # lmms-eval keeps the text after a tag that is never closed.
     return text, any(start in text for start, _ in reasoning_tags)
 
 
@@ -128,12 +128,12 @@ def _read_as_lmms_eval(question: Question, text: str, rule: str, seed: int) -> t
             letter = parse_multi_choice_response(
                 text, option_letters, dict(zip(option_letters, question.options, strict=True))
             )
-            # It does not say that it guessed, but only a guess draws a number.
+            # The parser does not report guesses, but only a guess advances the random state.
             return str(letter), random.getstate() != seeded
     if rule == "vsibench":
         from lmms_eval.tasks.vsibench.utils import fuzzy_matching
 
-        # It returns a word of the answer, which need not be an option.
+        # `fuzzy_matching` returns a word of the answer, which may not be an option.
         letter = str(fuzzy_matching(text)).upper()
         return (letter if letter in option_letters else None), False
     from lmms_eval.tasks._task_utils.mcq_extract import extract_mcq_answer

@@ -192,7 +192,7 @@ def load_generating_classes() -> None:
     from loguru import logger
     from transformers import AutoModelForImageTextToText
 
-    # Wrappers without this name choose their class in another way.
+    # Nothing to patch: this wrapper chooses its model class in another way.
     if getattr(stock, "AutoModel", AutoModelForImageTextToText) is not AutoModelForImageTextToText:
         logger.info("lmms-eval's huggingface wrapper would load a model that cannot generate; loading one that can")
         stock.AutoModel = AutoModelForImageTextToText

@@ -48,9 +48,9 @@ class ReplyReader:
     def _read(self, task_question: TaskQuestion, text: str, prompt_end: str) -> ParsedAnswer:
         question, benchmark = task_question.question, task_question.benchmark
         tags = self.reasoning_tags(task_question.parts.look)
-        # A template may open the tag in the prompt: a reply that is cut then holds no tag at all.
+        # The prompt's template may open the thinking tag, so that a cut reply contains no tag.
         text = next((start for start, _ in tags if prompt_end.endswith(start)), "") + text
-        # Where lmms-eval's rule is not known here, only options can be read, and strictly; the task scores the rest.
+        # If lmms-eval's parsing rule is unknown, read options strictly only; the task scores other answers.
         rule = benchmark.facts.lmms_eval_parsing if benchmark is not None else ""
         if rule or (question.options and self.answer_parsing == "strict"):
             return read_answer(
@@ -159,7 +159,7 @@ class RecordFolder:
             subtitles: the `SubtitleChoice` as text; "" for a task without subtitles.
         """
         stated_values = {name: value for name, value in parts.generation.items() if value is not None}
-        # Through JSON, so that a tuple and a list give one hash.
+        # Convert through JSON, so that a tuple and a list give the same hash.
         generation = json.dumps(stated_values, default=str)
         key = (parts.task, parts.split, generation, stated_tags, subtitles)
         if key not in self._cells:
@@ -185,7 +185,7 @@ class RecordFolder:
         name = f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_").replace(":", "_")
         settings = CellSettings(
             names=CellNames(cell_id=full, cell=name),
-            # A series of its own in a report: the same frames with other prompts.
+            # Named apart, so that reports show it as a series of its own: same frames, other prompts.
             model=self._identity["model"] + (f", subtitles {subtitles}" if subtitles else ""),
             frames=self._identity["frames"],
             selection_id=self._identity["selection"],
@@ -276,7 +276,7 @@ class RunCounts:
 
 def over_all_ranks(counts: RunCounts) -> RunCounts:
     """Return `counts` summed over all ranks of a distributed run, on every rank; otherwise `counts` itself."""
-    # Not imported: a run that never loaded it is not distributed.
+    # Do not import torch: a process that has not loaded it is not distributed.
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return counts

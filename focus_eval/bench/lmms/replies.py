@@ -24,7 +24,7 @@ _SIGNS = {
     "that": "h", "report": "v",
 }  # fmt: skip
 _UNREADABLE = "?"
-# Part of how Persian words are written.
+# Zero-width non-joiner, used inside Persian words.
 _NON_JOINER = "\u200c"
 
 # "<answer>B</answer>", also where generation stopped at the closing tag; "\boxed{B}"; GLM's box.
@@ -109,7 +109,7 @@ def read_option(text: str, options: tuple[str, ...]) -> str | None:
 
 
 def marked_parts(text: str) -> list[str]:
-    """Return what stands in the marks of an answer: `<answer>B</answer>`, `\\boxed{B}`."""
+    """Return the texts inside the marks of an answer: `<answer>B</answer>`, `\\boxed{B}`."""
     return [part for part, _ in _marked(text)]
 
 
@@ -207,7 +207,7 @@ class _SignedReply:
         elif mark in "/&+|":
             self._sentence.add("o")
         elif mark in ":→=" or (mark in "-–—" and signs[-1:] not in ("X", "T")):
-            # "x = 4" says no option.
+            # "x = 4" names no option.
             self._sentence.add("w" if mark == "=" and signs[-1:] in ("X", "w") else ":")
         elif mark in ",;、،-–—~" or (mark in _OPENERS and signs[-1:] in ("X", "T")):
             self._sentence.add(",")
@@ -218,9 +218,9 @@ class _SignedReply:
 
     def _end_sentence(self) -> None:
         sentence = self._sentence
-        # What a sentence crosses out stands before or behind the cross: its letters say nothing.
+        # A sentence with a cross denies options, and it is unclear which: ignore its letters.
         if sentence.signs and "!" not in sentence.signs:
-            # What the writer says or thinks is a choice, what others say is none.
+            # "I say B" is a choice; "they say B" is not.
             sentence.signs = re.sub("(?<=i)([^v,:st]*)v", r"\1k", sentence.signs)
             self.sentences.append(sentence)
         self._sentence = _SignedSentence()
@@ -281,7 +281,7 @@ class _SignedReply:
             return not (next_word and next_word[1].casefold() in words_after(letter)) or is_enclosed
         if letter.upper() not in self._letters or not letter.islower():
             return False
-        # A small letter stands for an option only where it is no word: "(b)", "answer: b", or nothing else is there.
+        # A small letter is an option only where it cannot be a word: "(b)", "answer: b", or a reply of nothing else.
         is_last = not after.strip(" .)]}'\"") or after.lstrip(" )]}'\"")[:1] in ("\n", ".", "}")
         is_announced = "n" in self._sentence.signs and is_last
         is_marked = before.rstrip(" ([{'\"")[-1:] in (":", "=") or after[:1] == "." or letter not in "aeo"
@@ -306,7 +306,7 @@ class _SignedReply:
         return end
 
     def _text_behind(self, letter: str, end: int) -> tuple[int, int]:
-        """Return where the option's own text behind its letter ends, and where another's does; 0 if it is not there.
+        """Return where the option's own text after its letter ends, and where another option's does; 0 if absent.
 
         The longest text counts, so that "red" is not read in "red car"; another's must fill the clause.
         """

@@ -61,7 +61,7 @@ def answer_jobs(cells: list[AnswerSpec], sets: dict[str, QuestionSet], folder: R
     """
     jobs = []
     for cell in cells:
-        # What is done is read from the rows themselves: after a kill there is no other record to trust.
+        # Read finished questions from the rows: after a kill no other record can be trusted.
         finished_ids = folder.finished(cell).ids()
         missing_ids = [
             question.id for question in sets[cell.benchmark.name].questions if question.id not in finished_ids
@@ -98,7 +98,7 @@ class AnswerWorker:
         self._store = RelevanceStore(store) if store is not None else None
         self._cores = cores or own_cores()
         self._processes = DecodeProcesses(n_processes_for(video_paths(sets.values()), self._cores))
-        # Kept, since a task builds the requests of all its documents at once.
+        # Cached: a task builds the requests of all its documents at once.
         self._tasks: dict[tuple[str, str, str], TaskRequests] = {}
         self._loaded: tuple[str, WrapperSession] | None = None
         self._open_cells: dict[str, Cell] = {}
@@ -217,7 +217,7 @@ class AnswerWorker:
             return self._loaded[1]
         # Before the next model loads: both together might not fit.
         self._release_model()
-        # For the largest K of all its cells: loading a model again for each K would take longer than many answers.
+        # Load for the largest K of all cells: loading per K would take longer than many answers.
         max_frames = max(cell.selection.k for cell in self._cells.values() if cell.model.name == config.name)
         self._loaded = (config.name, load_session(config, frames=max_frames))
         return self._loaded[1]
@@ -315,7 +315,7 @@ def load_session(config: ModelConfig, *, frames: int) -> WrapperSession:
             raise InvalidInput("no adapter shows it chosen frames; `focus-eval list models` has those that are known")
         session: WrapperSession = model.load_session(load_arguments(config, device=best_device()), frames=frames)
         return session
-    # What a wrapper raises for a bad argument or checkpoint; the run ends, as no question could be answered.
+    # Wrappers raise these for a bad argument or checkpoint. No question could be answered: end the run.
     except (FocusEvalError, ValueError, OSError, ImportError, TypeError) as error:
         raise RunError(f"model {config.name!r} ({config.model}) cannot be loaded: {error_line(error)}") from error
 

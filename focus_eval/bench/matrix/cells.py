@@ -268,7 +268,7 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
     """Return the distinct selections of `matrix`, in the order of its lists."""
     # Key by configuration: a spec's name needs the weights' revision and the questions, which are slow to read.
     specs: dict[tuple[str, ...], SelectionSpec] = {}
-    # Models matter here only where their `frames` replace k.
+    # A selection depends on a model only if the model's `frames` replace k.
     models: list[ModelConfig | None] = [*matrix.models] or [None]
     for benchmark, model in itertools.product(matrix.benchmarks, models):
         for sampler in matrix.samplers:

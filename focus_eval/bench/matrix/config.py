@@ -25,7 +25,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
-# What pydantic calls these mistakes is not a sentence to a reader.
+# Readable words for pydantic's error types.
 _TYPE_WORDS = {
     "bool_type": "true or false",
     "dict_type": "a mapping of keys to values",

@@ -122,7 +122,7 @@ class Phase(ABC, Generic[JobT]):
 
     @abstractmethod
     def work(self, job: JobT) -> float:
-        """Return what a job costs, in units that are about equal within the phase."""
+        """Return the cost of a job, in units that are about equal within the phase."""
 
 
 class SelectPhase(Phase[SelectJob]):
@@ -252,7 +252,7 @@ class LocalEngine:
                 worker.close()
 
 
-# For the last batch, and for writing what is kept.
+# Time to finish the last batch and store features.
 _SECONDS_TO_END = 20
 
 
@@ -317,7 +317,7 @@ class ProcessEngine(LocalEngine):
                 worker.process.terminate()
             for worker in workers:
                 worker.process.join(_SECONDS_TO_END)
-                worker.process.kill()  # one that waits, say for a model's answer
+                worker.process.kill()  # it may not react to SIGTERM, e.g. while it waits for a model's answer
                 worker.process.join()
 
     def share_of_process(self) -> WorkerResources:
@@ -363,9 +363,9 @@ class _ProcessWorker:
         return kind, value
 
     def take(self, job: SelectJob | None) -> None:
-        """Send a job, or None as a sign that there is none left."""
+        """Send a job; None tells that no jobs are left."""
         self.job = job
-        with suppress(ConnectionError):  # its end is the next message
+        with suppress(ConnectionError):  # a process that has ended is reported by the next message
             self.line.send(job)
 
 
@@ -379,7 +379,7 @@ def _select_in_process(
 ) -> None:
     """Take jobs from `line` until None comes; send what is asked and done there as (kind, value)."""
     follow_parent()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # features are kept then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # exit normally on SIGTERM, so that features are stored
     messages = _Messages(line)
     try:
         with redirect_stderr(messages), using_feature_folder(features), noting_reads(phase.run.path, name):
@@ -439,7 +439,7 @@ def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address:
     raise unknown_name("engine", name, ["local", "processes", "ray"])
 
 
-# A node or two may be lost in a long run; more often than this it is the job that kills its workers.
+# A long run may lose a node or two; after more losses assume that the job kills its workers.
 MAX_LOSSES = 5
 START_SECONDS = 600
 
@@ -513,7 +513,7 @@ class _WorkerPool(Generic[JobT]):
         import ray
 
         available = _resources()
-        # Whole workers only: Ray would keep one more waiting.
+        # Count whole workers: Ray would keep a further one waiting.
         fits = [int(available.get("CPU", 0) // resources.cpus)]
         if resources.gpus:
             fits.append(int(available.get("GPU", 0) // resources.gpus))
@@ -528,7 +528,7 @@ class _WorkerPool(Generic[JobT]):
         self._share = cluster_resources(resources)
         for module in file_modules():
             ray.cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
-        # Once into the cluster's object store, instead of with every actor.
+        # Store the phase once in the cluster, instead of sending it with every actor.
         self._shared = ray.put(phase)
         self._jobs_at_once = phase.jobs_at_once(self._share)
         # One thread per job: a worker decodes several videos while one batch is on its GPU.
@@ -569,7 +569,7 @@ class _WorkerPool(Generic[JobT]):
                     free += [worker] * (self._jobs_at_once - 1)
                 else:
                     worker, unfinished = busy.pop(ready[0])
-                    n_rows, n_errors = ray.get(ready[0])  # the rows are on the shared folder by now
+                    n_rows, n_errors = ray.get(ready[0])  # its rows are already in the shared folder
                     on_done(n_rows, n_errors, self._phase.work(unfinished))
                 free.append(worker)
             except ray.exceptions.RayTaskError as error:
@@ -586,7 +586,7 @@ class _WorkerPool(Generic[JobT]):
                 waiting += [remaining for job in lost if (remaining := self._phase.left(job)).n_rows]
                 free = [idle for idle in free if idle is not worker]
                 starting.update([self._hire()])
-        workers = list(dict.fromkeys(free))  # all that live: none has a job
+        workers = list(dict.fromkeys(free))  # all remaining workers are idle
         for closing in [worker.close.remote() for worker in workers]:
             # A worker lost now has finished its jobs, and their rows are in the shared folder.
             with suppress(ray.exceptions.RayActorError):

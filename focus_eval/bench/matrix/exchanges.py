@@ -17,7 +17,7 @@ from focus_eval.keyframes.video.manifest import content_hash, entry_of
 from focus_eval.keyframes.video.scan import scan_file
 from focus_eval.keyframes.video.verification import forget_first_sight
 
-# What a run does if the file of a video is another than that behind its rows.
+# What to do if a video's file has changed since its rows were written.
 ChangedVideos = Literal["refuse", "retry", "keep"]
 
 
@@ -54,7 +54,8 @@ def note_videos(
             for video in record.changed(folder, states)
             if not _has_same_content(questions.video_path(video), record.videos[video][-1], states[video])
         ]
-        # A damaged file fails its own questions and mixes nothing; whole again, it is the earlier one.
+        # Leave out damaged files: their questions fail, so no rows mix, and once repaired they count as the earlier
+        # file.
         damaged = {video for video in changed if not _is_video(questions.video_path(video), states[video])}
         mixed = _with_rows(run, part, questions, [video for video in changed if video not in damaged])
         if mixed and changed_videos == "refuse":
@@ -89,7 +90,7 @@ def _states(questions: QuestionSet) -> dict[str, SeenState]:
 
 @cache
 def _has_same_content(path: Path, last: SeenState, now: SeenState) -> bool:
-    """True if the file has another time alone: its content is what a run noted when its state was `last`."""
+    """True if only the file's time changed: its content is the one noted in state `last`."""
     match = entry_of(path)
     if match is None or (match[1].bytes, match[1].mtime_ns) != last or now.size != last.size:
         return False
@@ -110,7 +111,7 @@ def _is_video(path: Path, now: SeenState) -> bool:
 def _with_rows(
     run: RunFolder, part: SelectionSpec | AnswerSpec, questions: QuestionSet, videos: Sequence[str]
 ) -> list[str]:
-    """Those of `videos` about which the part has rows without an error."""
+    """The videos among `videos` about which the part has rows without an error."""
     if not videos:
         return []
     with run.part_lock(part):

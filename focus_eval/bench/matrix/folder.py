@@ -59,7 +59,7 @@ class Pool:
 
     def __init__(self, run: Path) -> None:
         self.path = run.parent / POOL_NAME
-        # The same folder has the same id after a kill: its files of rows are appended to.
+        # Derived from the path, so that a restarted run appends to its own files.
         self.run_id = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:8]
 
     def part(self, kind: str, name: str) -> Path:
@@ -79,14 +79,14 @@ class Pool:
         """
         link = run / kind / name
         link.parent.mkdir(parents=True, exist_ok=True)
-        # A link whose target is not made yet does not `exist`, but is there.
+        # `exists` is False for a link whose target is not made yet.
         if link.is_symlink() or link.exists():
             return
         try:
             # Relative, so that the results can be moved or copied together.
             link.symlink_to(os.path.relpath(self.part(kind, name), link.parent.resolve()), target_is_directory=True)
         except FileExistsError:
-            return  # another worker of this run was faster
+            return  # another worker of this run has already made the link
         except OSError as error:
             raise RunError(f"{link}: cannot be linked to {self.path} ({error.strerror or error})") from error
 
@@ -108,7 +108,7 @@ class Pool:
 
     def _is_alive(self, run_id: str) -> bool:
         """True if another run of this id holds its lock."""
-        # A lock that can be taken belongs to nobody who lives; its files are this run's to compact.
+        # An unlocked file's writer has exited; this run may compact it.
         if run_id == self.run_id or not self._lock_of(run_id).exists():
             return False
         try:
@@ -127,7 +127,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Rows lie in the pool, so that another matrix with the same part finds them.
+        # Rows are kept in the pool, where other matrices with the same part find them.
         self.pool = Pool(path)
 
     @contextmanager
@@ -147,7 +147,7 @@ class RunFolder:
             )
         self.path.mkdir(parents=True, exist_ok=True)
         lock = locked_at_once(self.path / ".lock", "another run writes here; wait for it, or use another folder")
-        # Other runs see from the second which files in the pool are still being written.
+        # The second lock tells other runs which files in the pool are still being written.
         with lock, self.pool.writing():
             yield
 
@@ -162,7 +162,7 @@ class RunFolder:
         """
         folders = (self.path / kind, self.pool.path / kind)
         present = [folder / name for folder in folders]
-        # The hash at the end is that of the identity, whatever was written before it.
+        # A former name ends in the same hash, whatever its other characters.
         former = (
             path
             for folder in folders
@@ -305,7 +305,7 @@ class RunFolder:
     def _rewrite(self, spec: SelectionSpec | AnswerSpec, is_kept: Callable[[SelectionRow | AnswerRow], bool]) -> None:
         """Rewrite one part, whose lock is held, with the rows that are kept; RunError if another run writes to it."""
         folder = self.part(spec)
-        # The other run's open files cannot be replaced: it would write its error rows again.
+        # Refuse while another run writes to the part: it would bring its error rows back.
         if self.pool.files_in_use(folder):
             raise RunError(f"{folder}: another run writes here; make its rows again when that run has ended")
         # Written whole before anything old goes: a kill leaves the rows twice, which `StoredRows` reads once.
@@ -327,7 +327,7 @@ class RunFolder:
         document = read_sealed_json(file)
         name_by_key = document.setdefault("parts", {})
         for part in parts:
-            # By what the matrix says, without weights and versions: this is how the part it replaces is found.
+            # Keyed by configuration without weights and versions, to find the part that this one replaces.
             key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': part.readable_name})}"
             name = self.part(part).name
             earlier_link = self.path / kind_of(part) / name_by_key.get(key, name)
@@ -380,7 +380,7 @@ class RunFolder:
             "asked": {name: list(ids) for name, ids in (question_ids or {}).items()},
             "n_all_questions": dict(n_all_questions or {}),
             "progress": progress_of(matrix, n_questions) if n_questions else [],
-            # Kept from the first start on: a run that went on with other versions says so.
+            # Keep all starts, so that a run continued with other versions shows it.
             "starts": [*earlier.get("starts", []), start],
         }
         write_sealed_json(file, document)

@@ -118,9 +118,8 @@ def load_machine(name: str | Path) -> Machine:
     return check(Machine, values, file)
 
 
-# Two stages run side by side: the GPUs encode, the cores decode. The hours are those of the slower one, a bound that a
-# worker comes near to and never passes, or those of a whole worker where it was measured; start and the algorithms are
-# not in them.
+# GPUs encode while cores decode: the hours are those of the slower stage, a lower bound, or those of a whole worker
+# where one was measured. Start-up and the samplers' own time are not included.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -419,7 +418,7 @@ class AnswerTime:
 
 @dataclass(frozen=True)
 class MeasuredRates:
-    """What a run's rows tell of a machine: rates of encoders, costs of decoding and times of answers, by device."""
+    """Rates of encoders, costs of decoding and times of answers in a run's rows, by device."""
 
     encoders: Sequence[EncoderRate] = ()
     decoding: Sequence[DecodingCost] = ()

@@ -77,7 +77,7 @@ def host_gigabytes() -> float | None:
 BATCH_FRAMES = 32
 # Default memory for frames of all videos in progress in a worker.
 LEAST_FRAME_GIGABYTES, MOST_FRAME_GIGABYTES = 4.0, 16.0
-# Pictures that a decoder keeps for others to refer to, at half the bytes of an RGB frame each.
+# Reference pictures that a decoder keeps, each half the bytes of an RGB frame.
 _HELD_BY_DECODER = 10
 
 
@@ -98,8 +98,7 @@ class WorkerResources:
     @property
     def videos_at_once(self) -> int:
         """Number of videos in work at a time: enough to decode while batches are embedded and frames chosen."""
-        # Three more than the cores need, since some wait for the encoder, run their sampler, or lack frames for a
-        # batch.
+        # Three more than keep the cores busy: some wait for the encoder, run their sampler, or lack frames for a batch.
         return self.cores // 2 + 3
 
     def bytes_of_video(self, width: int, height: int) -> int:

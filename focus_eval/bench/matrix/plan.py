@@ -278,7 +278,7 @@ def _n_distinct(several: Sequence[_Frames]) -> float:
         frames_seen = np.unique(np.concatenate([frames.frames for frames in several]))
     draws = dict[Hashable, tuple[Draw, int]]()
     for key, (draw, times) in (item for frames in several for item in frames.draws.items()):
-        if key in draws and draw.is_ranking:  # of two draws by one ranking the larger contains the smaller
+        if key in draws and draw.is_ranking:  # draws by the same ranking are nested: keep the larger
             draw = replace(draw, rates=np.maximum(draw.rates, draws[key][0].rates))
         draws[key] = draw, times
     return expected_union(frames_seen, draws.values())
@@ -475,7 +475,7 @@ def run_status(folder: str | Path) -> list[PartStatus]:
         return counted
     check_links(path)
     matrix = matrix_of_run(run_file)
-    # Runs of before state no progress: names and numbers of questions then come from the questions themselves.
+    # Runs of earlier versions record no progress: count their questions instead.
     progress = described.get("progress") or progress_of(
         matrix, {name: len(questions.questions) for name, questions in load_sets(matrix).items()}
     )

@@ -88,7 +88,7 @@ def documents_problems(questions: QuestionSet) -> list[Missing]:
 
 def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
     """Yield a problem if the task looks for videos in another folder than the samplers."""
-    # They can disagree only where both are stated.
+    # Both folders must be stated to disagree.
     if not (config.videos and config.task):
         return
     try:
@@ -238,7 +238,7 @@ def _with_token_hint(config: BenchmarkConfig, error: MissingDocuments) -> Missin
     """The missing documents as a requirement; for a gated data set it says whether a token is set."""
     if not config.gated:
         return Missing(error.problem, error.fix)
-    # Only its presence is reported, never the token.
+    # Report whether there is a token, never the token.
     from huggingface_hub import get_token
 
     has_token = "a token is set" if get_token() else "no token is set on this machine"

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
 
     from focus_eval.bench.answering.wrapper import Wrapper
 
-# They are looked for, in this order: in the config's `dataset` (a local folder), in the hub's cache as
-# `hf download DATASET --repo-type dataset` leaves them, and in the cache of the `datasets` library, where an earlier
-# run of lmms-eval has left them.
+# Documents are looked for in this order: the config's `dataset` (a local folder); the hub's cache, filled by `hf
+# download DATASET --repo-type dataset`; the cache of the `datasets` library, filled by an earlier run of lmms-eval.
 
 _SUFFIXES = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".arrow": "arrow"}
 
@@ -138,7 +137,7 @@ def documents_in(folder: Path, source: TaskSource) -> DocumentFiles | None:
     # A split may be stated as several files (VSI-Bench's is): all of them are its documents, in the card's order.
     for patterns in [card_patterns, *([item] for item in (*usual, f"*/{source.split}-*.parquet"))]:
         matches = [sorted(folder.glob(pattern)) for pattern in patterns]
-        # The card names files that are not here: what is here is not the whole split.
+        # Some files that the card names are missing: the split is incomplete.
         if patterns is card_patterns and any(matches) and not all(matches):
             return None
         files = tuple(dict.fromkeys(file for match in matches for file in match))
@@ -176,7 +175,7 @@ def task_source(task: str, include_path: str = "") -> TaskSource:
     values = task_values(task, include_path)
     stated_kwargs = values.get("dataset_kwargs")
     kwargs = stated_kwargs if isinstance(stated_kwargs, Mapping) else {}
-    # As lmms-eval: the test split where there is one, else the validation split.
+    # As lmms-eval does: the test split if there is one, else the validation split.
     split = values.get("test_split") or values.get("validation_split") or values.get("training_split")
     if not values.get("dataset_path") or not split:
         raise InvalidInput(f"task {task!r}: its file names no dataset_path or no split")
@@ -221,7 +220,7 @@ def _patterns_of(data_files: object, split: str) -> list[str]:
 
 def _is_whole(files: tuple[Path, ...]) -> bool:
     """False if `files` are shards named "..-00000-of-00003" and some are absent."""
-    # Half a data set, from a fetch that was broken off, must not pass for a short one.
+    # An interrupted download must not pass for a short data set.
     ends = files[0].stem.rsplit("-of-", 1)
     return len(ends) == 1 or not ends[1].isdigit() or len(files) == int(ends[1])
 
@@ -231,7 +230,7 @@ def _prepared(source: TaskSource) -> DocumentFiles | None:
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     places = [os.environ.get("LMMS_EVAL_DATASETS_CACHE"), os.environ.get("HF_DATASETS_CACHE"), str(home / "datasets")]
     folder_name = source.repository.replace("/", "___")
-    # Each place once, the most specific variable first.
+    # Distinct places, the most specific variable first.
     for place in dict.fromkeys(item for item in places if item):
         for folder in sorted(Path(place).expanduser().glob(f"{folder_name}/{source.subset or 'default'}/*/*")):
             files = tuple(sorted(folder.glob(f"*-{source.split}*.arrow")))
@@ -298,7 +297,7 @@ class QuestionSet:
 
     def infos(self) -> Iterator[list[tuple[int, Question, VideoInfo | FocusEvalError]]]:
         """Yield one list per video of (question's index, question, its video's length and rate, or the error)."""
-        # Videos are visited one by one, but whoever counts may need the annotation's order.
+        # Yield the annotation's number too: videos are visited in another order.
         numbers = {question.id: number for number, question in enumerate(self.questions)}
         for questions in self.by_video.values():
             yield [(numbers[question.id], question, info) for question, info in self._infos_of(questions)]
@@ -308,7 +307,7 @@ class QuestionSet:
         probed: VideoInfo | FocusEvalError | None = None
         for question in questions:
             known_info = self.known_info(question)
-            # An error is kept too: a damaged file is opened once, not for each of its questions.
+            # Cache errors too, so that a damaged file is opened once, not once per question.
             if known_info is None and probed is None:
                 try:
                     probed = self.info(question)
@@ -346,7 +345,7 @@ def load_questions(
             f"{location}: {len(questions)} questions, {config.name} has {config.questions}; "
             "is this another split or version?"
         )
-    # All ids, also under a limit: finished rows are put into the order of the whole benchmark.
+    # All ids, also under a limit: finished rows are sorted in the benchmark's order.
     ids = [question.id for question in questions]
     if only:
         for name in only:
@@ -373,7 +372,7 @@ class StatedLengths(QuestionSet):
 def stated_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
     """Return stated questions by configured name, of those benchmarks of `matrix` whose lengths are shipped."""
     lengths, sets = public_facts("lengths"), dict[str, QuestionSet]()
-    if matrix.only_questions:  # stated lengths belong to no question of a known id
+    if matrix.only_questions:  # stated lengths have no question ids, so none can be picked
         return sets
     for config in matrix.benchmarks:
         if config.name in lengths:
@@ -444,7 +443,7 @@ def _with_evidence(documents: list[Mapping[str, object]], config: BenchmarkConfi
         return documents
     repository = task_source(config.task, config.include_path).repository
     folder = Path(config.dataset) if config.dataset else dataset_snapshot(repository)
-    # Not every copy of the data set has it; only what uses evidence does without it then.
+    # Some copies of the data set lack this file; only evidence measures need it.
     if folder is None or not (folder / name).is_file():
         return documents
     annotated = {row.get(key): row.get(field) for row in read_documents(folder / name)}
@@ -489,7 +488,7 @@ class TaskRequests:
     @contextmanager
     def served(self, model: Wrapper) -> Iterator[TaskRequests]:
         """Attach this task's documents and videos to `model` inside the block."""
-        # Every time: the model may have been loaded since, and another benchmark's videos may lie elsewhere.
+        # Set for every job: the model may be new, and other benchmarks have other video folders.
         model.task_dict[self._task.config.task] = self._task.dataset
         with _home_of_tasks(self._home):
             yield self

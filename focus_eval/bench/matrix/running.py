@@ -76,7 +76,7 @@ def complete_run(
     with run.locked():
         run.set_damaged_files_aside([*specs, *all_cells])
         run.describe(matrix, engine=engine.name, device=engine.device, **_asked_questions(sets))
-        # Before the work: the folder then shows also the parts that another run has made.
+        # Link parts before the work starts, so that parts finished by other runs show too.
         run.show([*specs, *all_cells])
         run.drop(dropped)
         if retry_errors:
@@ -119,7 +119,7 @@ def _run_phase(phase: Phase[JobT], engine: Engine, progress: RunProgress) -> Non
         log.info("%s: %d rows to make, into %s", phase.name, n_rows, phase.run.path)
         progress.start(phase.name, n_rows, sum(phase.work(job) for job in jobs))
         engine.run(phase, jobs, partial(progress.advance, phase.name))
-    # Also where nothing was left to do: an earlier start may have been killed before this.
+    # Also if nothing was left to do: an earlier start may have been killed before compacting.
     for part in phase.parts:
         phase.run.compact(part, phase.sets[part.benchmark.name].all_ids)
 

@@ -85,7 +85,7 @@ def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder
             ids = [question.id for question in video_questions]
             jobs.append(SelectJob(video, name, dict.fromkeys(shared_specs, ids)))
             separate_specs = [spec.name for spec in benchmark_specs if not spec.share_frames]
-            # Each pays alone, so nothing may be served with it.
+            # Each question pays for all its frames, so it must run alone.
             jobs += [SelectJob(video, name, {spec: [item]}) for spec in separate_specs for item in ids]
     return [open_job for job in jobs if (open_job := job.without(finished_ids)).n_rows]
 
@@ -122,7 +122,7 @@ class SelectWorker:
         self._pass_lengths = PassLengths()
         self._noted: dict[str, Counter[str]] = {}
         self._booked: dict[str, float] = {}
-        # Two locks: writing a row must not wait for an encoder that loads.
+        # Two locks, so that writing a row does not wait for an encoder to load.
         self._writing, self._starting = Lock(), Lock()
         self._underway: set[RendezvousBatcher] = set()
         self._stopped_by: BaseException | None = None
@@ -185,10 +185,10 @@ class SelectWorker:
                 if spec not in self._writers:
                     self._writers[spec] = self._folder.writer(self._specs[spec], self._name)
             writers = [self._writers[spec] for spec, ids in job.missing.items() for _ in ids]
-            # One lock for all of this: two videos that start at once would load an encoder twice.
-            loading, self._load_seconds = self._load_seconds, 0.0  # of encoders loaded since the last video
+            # Hold one lock throughout, so that two starting videos do not load an encoder twice.
+            loading, self._load_seconds = self._load_seconds, 0.0  # time spent loading encoders since the last video
         if not questions.config.videos:
-            # Without a folder of videos, lengths and rates from a file stand in for them: no frame can be read.
+            # Without a folder of videos only lengths and rates are known; no frame can be read.
             for request, writer in zip(requests, writers, strict=True):
                 try:
                     source = UnreadVideo(path=path, info=questions.info(request.question))
@@ -249,10 +249,10 @@ class SelectWorker:
         except RunError:
             raise
         except Exception as error:  # noqa: BLE001 (recorded: one video never ends a run)
-            # Not opened again by each question: what ended a process that decodes would end this one.
+            # Do not let each question open it again: a file that crashed a decoding process would crash this one.
             return [request.row_of(Outcome(error=error)) for request in requests]
         n_bytes = self._share.bytes_of_video(reader.width, reader.height)
-        # Room first, then the batcher: no frame is decoded before there is room for it.
+        # Reserve memory before the batcher starts, so that no frame is decoded without room for it.
         with reader, self._memory.reserved(n_bytes), self._batcher(reader, progress) as batcher:
             outcomes = choose_on_video(reader, requests, batcher=batcher)
         return [request.row_of(outcome) for request, outcome in zip(requests, outcomes, strict=True)]
@@ -293,7 +293,7 @@ class SelectWorker:
         with self._writing:
             for encoder, scorer in self._scorers.items():
                 so_far, noted = Counter(scorer.recoveries), self._noted.get(encoder, Counter())
-                # Only what is new: the file is added up over all its lines.
+                # Write only new counts: readers sum over all lines.
                 if fresh := so_far - noted:
                     self._folder.note_recoveries(self._name, encoder, dict(fresh))
                     self._noted[encoder] = so_far
@@ -316,7 +316,7 @@ class SelectWorker:
     def _stop(self, error: BaseException) -> None:
         """Make the questions of all videos in work fail with `error`."""
         if isinstance(error, Exception) and not isinstance(error, RunError):
-            # What went wrong elsewhere is not a question's own failure: no row may say so.
+            # Another video's failure is not this question's: a RunError writes no error row.
             error = RunError(f"stopped: {error}").with_traceback(error.__traceback__)
         with self._starting:
             self._stopped_by = error
@@ -327,7 +327,7 @@ class SelectWorker:
         """The selector of a selection, made with its encoders at first use."""
         if spec_name not in self._selectors:
             spec = self._specs[spec_name]
-            # One model for all selections that name it: they have one `max_cost`.
+            # Selections that name the same model share it, and so its `max_cost`.
             llm = str(spec.sampler.options.get("llm", "")) if spec.sampler.needs_llm else ""
             if llm not in self._llms:
                 self._llms[llm] = llm_of(spec.sampler)
@@ -354,7 +354,7 @@ class SelectWorker:
 
     def _features_of(self, encoder: EncoderConfig | None, spec: SelectionSpec) -> FeatureCache | None:
         """The cache of the encoder's features; None without encoder, or if questions are served alone."""
-        # None: such a selection pays for all its frames itself.
+        # No cache: such a selection pays for all its frames itself.
         if encoder is None or not spec.share_frames:
             return None
         return self._kept.setdefault(encoder.name, FeatureCache(FEATURE_CACHE_BYTES))

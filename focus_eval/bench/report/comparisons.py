@@ -27,7 +27,7 @@ from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.keyframes.rows.identity import Matches, QuestionKey, match_questions, with_answer
 
 BASELINES = ("uniform", "uniform_1fps")
-# The third was written by the version before.
+# The third name was used by an earlier version.
 TABLE_NAMES = (
     "group_score",
     "against_baseline",
@@ -244,7 +244,7 @@ def group_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table | 
     return replace(table, notes=(*table.notes, *notes))
 
 
-# Keys of a table's line, names of the two series, and the scores of their groups.
+# (keys of a table's line, names of the two series, scores of their groups)
 _GroupCase = tuple[tuple[str, ...], tuple[str, str], tuple[QuestionMeans, QuestionMeans]]
 
 
@@ -373,7 +373,7 @@ def _baseline_text(pairs: Sequence[Pair]) -> str:
 
 
 def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFrame) -> Iterator[str]:
-    """Yield a sentence for each field, the question apart, in which the first prompts of two cells differ."""
+    """Yield a sentence for each field but the question in which the first prompts of two cells differ."""
     first, second = (dict(run.prompts.get(part["cell"].iloc[0], {})) for run, part in ((a, part_a), (b, part_b)))
     for record in (first, second):
         if "text" in record:
@@ -411,7 +411,7 @@ def comparison_table(
     unit: str = "question",
     margin: float | None = None,
 ) -> Table:
-    """Return the table of `pairs`, p-values adjusted over all of them by Holm's method; `of` names the measure.
+    """Return the table of `pairs`, with p-values adjusted over all of them (Holm); `of` names the measure.
 
     Args:
         unit: what a score is of, a question or a group.

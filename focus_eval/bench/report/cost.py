@@ -58,7 +58,7 @@ class CostColumns:
         self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
         self._units = array("d")  # three values per row
         self._n_pulls: list[int] = []
-        # Each distinct statement of what a forward costs, once: most rows make the same one.
+        # Distinct statements of a forward's cost: most rows share one.
         self._stating: dict[float | None, Mapping[str, float]] = {}
         # Row number -> multiply-adds, model usage, True if it has no encoder.
         self._asked: dict[int, tuple[Mapping[str, float], Mapping[str, float], bool]] = {}

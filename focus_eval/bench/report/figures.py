@@ -132,7 +132,7 @@ def page_svg(figure: Figure, title: str) -> Markup:
             element.attrib.pop("id", None)
     for name in ("width", "height", "version"):
         del root.attrib[name]
-    # The parts of an img are not there for a screen reader.
+    # Screen readers skip the children of role img: use group if points have labels.
     root.attrib.update({"class": "chart", "role": "group" if has_points else "img", "aria-label": title})
     return Markup(re.sub(r"\s*\n\s*", " ", ElementTree.tostring(root, encoding="unicode")))
 

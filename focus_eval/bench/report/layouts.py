@@ -26,8 +26,8 @@ from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.rows.identity import is_unnamed_video
 from focus_eval.keyframes.rows.records import SelectionRow
 
-# Samplers of ours that stand for a published line of another name. Most of the paper's numbers come from its public
-# code, our `focus_released`; its LongVideoBench "uniform" under LLaVA-Video is `uniform_1fps`.
+# Our samplers whose published line has another name. Most numbers of the paper come from its public code, our
+# `focus_released`; its LongVideoBench "uniform" under LLaVA-Video is our `uniform_1fps`.
 PUBLISHED_AS = {"focus_released": "focus", "uniform_1fps": "uniform", "aks_dense": "aks_no_prefilter"}
 
 
@@ -119,7 +119,7 @@ ASKED_OTHERWISE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """What a column shows, and the notes that it brings.
+    """The value of a column, and its notes.
 
     Args:
         figure: value of a cell, from the run, the cell's answers, their selections, and the published figure or None.
@@ -398,7 +398,7 @@ def layout_named(name: str) -> Layout:
     return LAYOUTS[name]
 
 
-# Fields that become keys of a line where lines differ in them.
+# Fields that become keys of a table's lines if the lines differ in them.
 _HIDDEN_KEYS = ("model", "k", "label", "encoder")
 _NO_ENCODER = "none"
 

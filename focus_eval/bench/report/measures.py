@@ -155,7 +155,7 @@ def forwards_percent(selections: pd.DataFrame) -> float | None:
 
 
 FORWARDS, FRAMES_SCORED = "forward equivalents (%)", "frames scored (%)"
-# The cost that claims are made on, and the paper's own count, by the title of its column or axis.
+# Costs by title of column or axis: the one that claims rest on, then the paper's own count.
 COSTS = {FORWARDS: forwards_percent, FRAMES_SCORED: frames_scored_percent}
 
 
@@ -262,7 +262,7 @@ def counts_of(run: Run, part: pd.DataFrame) -> Counts:
     )
 
 
-# Of `subtitles` in a cell's identity.
+# Texts for the values of `subtitles` in a cell's identity.
 _SUBTITLE_TEXTS = {
     "off": "without the subtitles that the task itself would write",
     "shown": "with subtitles of the shown frames",
@@ -275,7 +275,7 @@ def subtitle_notes(run: Run) -> list[str]:
     notes = []
     for benchmark, _, _, cell, model in run.cells:
         subtitles = str(run.made_with.get(cell, {}).get("subtitles", ""))
-        # In rows of the plugin the model's name ends in them.
+        # In the plugin's rows the model's name already ends in the subtitles.
         if subtitles and not model.endswith(f", subtitles {subtitles}"):
             notes.append(f"{model} on {benchmark}: prompts {_SUBTITLE_TEXTS[subtitles.partition(', ')[0]]}.")
     return list(dict.fromkeys(notes))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     pass
 
 
-# "Near recall" below: within `NEAR_SECONDS`.
+# Recall within `NEAR_SECONDS`, the one shown where there is room for one.
 RECALL = recall_column(NEAR_SECONDS)
 WITHIN_NEAR = f"within {NEAR_SECONDS:g} s"
 GROUP_KEYS = ["benchmark", "k"]

@@ -273,7 +273,7 @@ def tested_value(difference: Estimate, p_adjusted: float | None, **fields: objec
     return Value.of(difference, is_difference=True, p_adjusted=p_adjusted, **fields)
 
 
-# How a key that all rows share stands in the title; the others by their value alone.
+# Text in the title for a key that all rows share; other keys show their value alone.
 _KEY_TEXTS = {"K": "K = {}", "seed": "seed {}", "Within": "within {}", "d (s)": "d = {} s"}
 
 
@@ -379,7 +379,7 @@ def to_terminal(table: Table, width: int) -> list[RichTable]:
     figures = [*_figure_columns(table, _without_interval), *counts]
     # A blank after the commas of a sampler's options lets its name fold there.
     keys = [replace(key, texts=[re.sub(r",(?=[a-z])", ", ", text) for text in key.texts]) for key in keys]
-    # Names longer than half the screen are folded, between words if two thirds of the screen hold the longest word.
+    # Fold names longer than half the screen: between words if the longest word fits two thirds of it.
     words = [_TerminalColumn(key.title, [word for text in key.texts for word in text.split()]) for key in keys]
     room = width - max(min(_taken(keys), width // 2), min(_taken(words), 2 * width // 3))
     groups = [*_side_by_side(figures, room), *_side_by_side(_figure_columns(table, _interval_text), room)]
@@ -573,7 +573,7 @@ def _rich_table(
     drawn = RichTable(box=SIMPLE_HEAD, show_edge=False, caption=Text("\n".join(notes)), caption_justify="left")
     if above:
         drawn.title, drawn.title_justify = Text(above), "left"
-    # The widest key column gives way until all fit: first one that folds between words, at last down to 8.
+    # Narrow the widest key column until all fit, preferring one that folds between words, down to 8.
     room, key_widths = width - _taken(columns), [column.width for column in keys]
     word_widths = [max((len(word) for text in column.texts for word in text.split()), default=1) for column in keys]
     while sum(key_widths) + 3 * len(key_widths) > room and max(key_widths) > 8:

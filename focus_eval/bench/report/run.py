@@ -249,7 +249,7 @@ def rows_in_order(rows: Collection[RowT], keys: Sequence[Key]) -> Iterator[tuple
             present, rows_of_present = next(groups, (None, ()))
 
 
-# Options that say the same thing in FOCUS's public code and in ours.
+# Options with the same meaning in FOCUS's public code and in ours.
 _ALPHA, _CLIP_SECONDS = ("alpha", "zoom_ratio"), ("clip_seconds", "coarse_every_sec")
 # Column key -> options that it shows, which are then left out of the sampler's label.
 _SHOWN_IN: Mapping[str, tuple[str, ...]] = {"": (), "alpha": _ALPHA, "clip_seconds": _CLIP_SECONDS}
@@ -384,7 +384,7 @@ def _answer_line(row: AnswerRow) -> dict[str, object]:
         "prompt_note": row.prompt_note,
         "frames_asked": row.frames_asked,
         "frames_fed": row.frames_fed,
-        # After a fallback other frames were fed, and the row says so.
+        # After a fallback other frames than the chosen ones were fed.
         "fed_frames": _frames_number(() if row.fallback else row.fed_frames),
         "is_below_k": row.error is None and row.frames_fed is not None and row.frames_fed < row.frames_asked,
         "generate_seconds": row.seconds.get("generate", 0.0),
@@ -393,12 +393,12 @@ def _answer_line(row: AnswerRow) -> dict[str, object]:
 
 
 def _frames_number(frames: Sequence[int]) -> float:
-    """A number that equal frames share in any order; NaN for no frames. A run's frames would fill the memory."""
+    """A hash of a set of frames, NaN for none: the frames of a whole run would fill the memory."""
     return float(hash(tuple(sorted(frames))) & ((1 << 52) - 1)) if frames else float("nan")
 
 
 def _has_cost(row: SelectionRow) -> bool:
-    """True if the row states the cost of choosing; frames alone, or unknown ones, do not."""
+    """True if the row states a cost of choosing, not only frames."""
     came_as_a_file = row.facts.get("published") or row.facts.get("replayed_from")
     has_unknown_frames = row.keyframes is None and row.error is None
     return row.n_scored > 0 or not (came_as_a_file or has_unknown_frames)
@@ -495,7 +495,7 @@ class Run:
     @cached_property
     def _stated(self) -> dict[str, Mapping[str, Any]]:
         """Entries of `run.json` on benchmarks, by benchmark name; {} without a matrix."""
-        # The benchmark's file need not state how many questions there are: a partial run counted them.
+        # If the benchmark's file does not state the number of questions, use the run's count.
         counted = self.provenance.get("n_all_questions", {})
         return {
             item["benchmark"]: {**item, "questions": item.get("questions") or counted.get(item["benchmark"])}
@@ -621,7 +621,7 @@ class Run:
         """One row by selection id, and the frame of all selections, from a single pass over the rows."""
         variants: dict[str, SelectionRow] = {}
         costs = CostColumns()
-        # Tables count what was pulled and show none of it: these two are most of a row.
+        # Tables need only counts of pulls: drop the lists, which take most of a row.
         rows = _without_pulls(self.selections)
 
         def line(row: SelectionRow) -> dict[str, Any]:

@@ -13,7 +13,7 @@ DRAWS = 20_000
 # Draws for an interval, whose ends are printed with one decimal.
 INTERVAL_DRAWS = 4_000
 SEED = 20260101
-# No interval from fewer videos. A difference with fewer differing videos uses their exact interval.
+# Fewer videos get no interval; with fewer differing videos the interval is the exact one.
 MIN_VIDEOS = 5
 # Weight of the pseudo-video, in average videos.
 ADDED_VIDEO_WEIGHT = 0.5

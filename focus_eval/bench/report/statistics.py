@@ -24,7 +24,7 @@ from focus_eval.core.types import FloatArray, IntArray
 
 # Level of every interval.
 LEVEL = 0.95
-# Share of one video in the squares of all from which its half videos visibly widen an interval.
+# Share of the sum of squares above which a single video visibly widens an interval.
 LARGE_SHARE = 0.05
 
 # What `Estimate.remark` says.

@@ -1,4 +1,4 @@
-"""Selections with their place in a file, and our own rows read as such: what a replay shows, whoever made it."""
+"""Selections with their place in a file, of published formats and of our own rows, for replays."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Verdict:
 
 
 class FileEntry(NamedTuple):
-    """What a file states of one question.
+    """Statement of a file about one question.
 
     Args:
         selection: the row as the file states it: frames or times, the other None, without an id.
@@ -149,7 +149,7 @@ def read_own_rows(path: Path, *, sampler: str | None = None, allow_missing: bool
         SelectionMismatch: rows of several samplers, of a failed question, or that are no selections.
         InvalidInput: no rows, or a file that cannot be read.
     """
-    # The last line of a run may be unfinished; that of a file that somebody gives is part of it.
+    # A run's last line may be unfinished; in any other file the last line counts.
     lines_of = read_run_lines if path.is_dir() else read_lines
     files = _row_files(path) if path.is_dir() else [path]
     rows = [(location, row) for file in files for location, row in _rows_of(file, lines_of)]

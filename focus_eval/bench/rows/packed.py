@@ -37,7 +37,7 @@ _UNPACKED: dict[tuple[Path, int, int], tempfile.TemporaryDirectory[str]] = {}
 
 
 def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
-    """Write the run in `folder` to the zip file `out`, and return what it holds.
+    """Write the run in `folder` to the zip file `out`, and return its contents.
 
     Contains rows, costs, descriptions, prompt records, traces and the report's files; the same folder gives the same
     bytes.

@@ -56,7 +56,7 @@ class SeenVideos:
         videos = dict(self.videos)
         for video, state in states.items():
             earlier = videos.get(video, ())
-            # A touch or a move alone replaces the last state.
+            # A change of time or inode alone replaces the last state.
             is_same = bool(earlier) and video not in self.changed(folder, {video: state})
             videos[video] = (*(earlier[:-1] if is_same else earlier if video in mixed else ()), state)
         return SeenVideos(benchmark=self.benchmark, folder=folder, videos=videos)

@@ -52,7 +52,7 @@ ItemT = TypeVar("ItemT")
 PROMPT_FILE = "prompt.json"
 # Beside runs: the rows that they share.
 POOL_NAME = "pool"
-# Columns whose shape varies from row to row are kept as JSON text.
+# Columns whose shape varies from row to row are stored as JSON text.
 JSON_COLUMNS = (
     "options", "changed_options", "facts", "clips", "seconds", "tokens", "gmacs", "decoded", "encoded",
     "text_pulls", "asked", "evidence_intervals", "frame_seconds",
@@ -344,7 +344,7 @@ class StoredRows(Collection[RowT]):
 
     @cached_property
     def _counting(self) -> dict[Key, tuple[int, int, str | None]]:
-        """(file, number in the file, error) of the row that counts, by key; file 0 is the Parquet file."""
+        """By key, the valid row's (file, number in the file, error); file 0 is the Parquet file."""
         counting: dict[Key, tuple[int, int, str | None]] = {}
         finished = ((0, number, key, error) for number, (key, error) in enumerate(self._parquet_states()))
         lines = (
@@ -446,7 +446,7 @@ def _unchecked_columns(path: Path, columns: list[str]) -> pa.Table:
         raise _unreadable(path, error) from error
 
 
-# Rows of ours have their question in front and their error at the end, so most need not be parsed.
+# Our rows begin with the question and end with the error, so most lines need not be parsed.
 _QUESTION_ID = re.compile(rb'\{"benchmark":"[^"\\]*","question_id":"([^"\\]*)"')
 _NO_ERROR = b',"error":null}\n'
 

@@ -1,1 +1,1 @@
-"""The commands for whoever has results of others, one file per noun."""
+"""Commands for results of others, one file per noun."""

@@ -1,4 +1,4 @@
-"""`focus-eval recall`, `evidence` and `predict`: what selections and logs of others show."""
+"""`focus-eval recall`, `evidence` and `predict`: measures of others' selections and logs."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def _answer_tables(
 
 
 def _of_research(name: str) -> Any:
-    """What the package of research offers as `name`; it is in a clone, and on no index."""
+    """The entry point `name` of the research package, which is installed from a clone only."""
     return offered(name, offered_by="focus_eval_research", install="in a clone: pip install -e research")
 
 

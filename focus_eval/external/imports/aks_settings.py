@@ -90,11 +90,11 @@ def infer_settings(selections: Iterable[tuple[Sequence[int], int, float]]) -> Ak
     depth = 0
     while counts and depth < k.bit_length() - 1:
         equal, total = np.sum([levels[depth] for levels in counts], axis=0)
-        # At the root videos are kept as a whole however deep the others are split.
+        # At depth 0 some videos are kept whole, however deep others are split.
         if depth > 0 and equal <= SPLIT_SHARE * total:
             break
         depth += 1
-    # The halves of a kept part may be equal by chance; those of its halves then rarely are.
+    # Halves of a kept part may be equal by chance; the halves of these then rarely are.
     whole = sum(levels[0][0] == 0 or depth < 2 or levels[1][0] == 0 for levels in counts)
     return AksSettings(k=k, questions=len(counts), off_grid=off_grid, whole=whole, depth=depth if depth > 1 else 0)
 

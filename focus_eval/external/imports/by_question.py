@@ -151,7 +151,7 @@ class Answers(SelectionFormat):
     """
 
     name: ClassVar[str] = "answers"
-    # Never detected: an annotation's `answer` is the right one, a model's looks the same.
+    # Must be named, never detected: an annotation's `answer` is the correct one, and a model's looks the same.
     summary: ClassVar[str] = "rows of id, times or frames, and the model's answer, in fields that the options name"
 
     id: str = "id"

@@ -18,7 +18,7 @@ from focus_eval.core.types import Question
 from focus_eval.external.imports.formats import SelectionFormat, Source
 from focus_eval.keyframes.rows.records import write_text
 
-# The public FOCUS code writes the second beside the first: by it a list of its own is told from AKS's.
+# The public FOCUS code writes both files; AKS's code writes only the first.
 FRAMES_FILE, DETAILS_FILE = "selected_frames.json", "sampling_details.json"
 
 

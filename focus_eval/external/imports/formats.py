@@ -19,7 +19,7 @@ from focus_eval.core.resources import read_json
 from focus_eval.core.types import Question
 from focus_eval.external.imports.lmms_logs import short_text
 
-# Rows by line, in columns, or packed.
+# Files that hold rows as lines, in columns, or packed.
 _NOT_JSON = (".jsonl", ".parquet", ".csv", ".tsv", ".zip", ".npz", ".npy", ".pt", ".txt")
 
 

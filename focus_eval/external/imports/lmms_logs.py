@@ -28,14 +28,14 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import read_json, whole_text
 from focus_eval.keyframes.subtitles.prompts import task_arguments
 
-# What lmms-eval itself writes into a line; every other key is an entry of the task's own.
+# Keys that lmms-eval itself writes; all other keys come from the task.
 LINE_KEYS = frozenset(
     (
         *("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "token_counts", "input", "input_media"),
         *("doc_hash", "prompt_hash", "target_hash"),
     )
 )
-# A table of the answers of several runs, as Parquet: these columns and no others are read.
+# Columns that are read of a Parquet table with the answers of several runs.
 TABLE_COLUMNS = ("run", "id", "frames", "resp", "target", "score")
 # Tables of VLMEvalKit's predictions, each a log of its own.
 PREDICTION_SUFFIXES = (".xlsx", ".tsv")
@@ -196,7 +196,7 @@ class LmmsLog:
                     f"{record.location}: has {_listed(record.metrics)}, line 1 has {_listed(first)}: "
                     "logs of two tasks in one file; give each its own"
                 )
-            # With what the task made of it: two filters may leave one response and score it differently.
+            # Include the scores: two filters may pass the same response and score it differently.
             content = (record.response, record.prompt, record.target, record.prompt_hash, repr(record.metrics))
             digest = hash(content)
             if record.doc_id in lines_of:

@@ -331,7 +331,7 @@ def _within_videos(
 
 
 def _filled(entries: Entries, questions: Sequence[Question], fps: Mapping[str, float]) -> Entries:
-    """Return the entries, those of fewer different frames than the usual K filled up in their widest gaps.
+    """Return the entries; those with fewer distinct frames than the usual K are filled up in their widest gaps.
 
     The number of added frames stands in the row's facts as "filled".
 
@@ -365,7 +365,7 @@ def _filled(entries: Entries, questions: Sequence[Question], fps: Mapping[str, f
 
 
 def _unknown_question(row: SelectionRow) -> Question:
-    """A question that stands for one of which only a published selection's id is known."""
+    """A placeholder for a question of which only the id in a published selection is known."""
     return Question(
         benchmark=row.benchmark or "not stated",
         id=row.question_id,

@@ -334,7 +334,7 @@ class LogImport:
                 )
             return self.options.metric
         group = facts_of(self.source.benchmark).group_score
-        # The score of a group is no score of its questions, under whose names lmms-eval logs the same entry.
+        # Prefer the question's own metric: lmms-eval also logs the group's score under each of its questions.
         preferred = [group.question_metric] if group else []
         for name in dict.fromkeys([*preferred, *self.log.metric_names, *first.metrics]):
             if verdict_of(first.metrics.get(name)) is not None:

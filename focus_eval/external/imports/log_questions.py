@@ -14,12 +14,12 @@ from focus_eval.core.types import Question, folded
 from focus_eval.external.imports.lmms_logs import LmmsLog, LogRecord, verdict_of
 from focus_eval.keyframes.rows.identity import QuestionKey, match_questions, unnamed_video
 
-# Usual names in documents and in the entries of metrics. What was found is printed; a field can be named instead.
+# Usual field names in documents and metrics, tried in order; the one used is printed, and an option can name another.
 VIDEO_FIELDS = ("video_path", "video", "video_name", "video_id", "videoID", "video_uid", "vid", "video_idx")
 _QUERY_FIELDS = ("question", "query", "Question")
 _OPTION_FIELDS = ("candidates", "options", "choices")
 _ID_FIELDS = ("question_id", "id", "uid", "qid")
-# Fields that forks put the frames that they fed into; shown where none was named.
+# Fields in which forks record the fed frames; suggested if no field was named.
 FRAME_FIELDS = ("indices", "frame_idx", "frame_indices", "frames_used", "selected_frames", "frames")
 _GROUP_FIELDS = (
     *("task_type", "task_sub_type", "question_category", "question_type", "category", "sub_category", "task_category"),
@@ -255,7 +255,7 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
         """Return a question made from the record alone, with its row as id."""
         duration = _field(record, ("duration",))
         is_length = isinstance(duration, (int, float)) and not isinstance(duration, bool) and duration > 0
-        # A question is known by its text, by its prompt's hash, or at last by its row.
+        # Identify a question by its text, else by its prompt's hash, else by its row.
         text = str(_field(record, _QUERY_FIELDS) or record.prompt).strip()
         hashed = f"prompt {record.prompt_hash}" if record.prompt_hash else f"doc_id {record.doc_id}"
         own_id = _field(record, _ID_FIELDS)

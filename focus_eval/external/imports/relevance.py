@@ -17,12 +17,11 @@ from focus_eval.core.types import FloatArray, Question, VideoInfo
 from focus_eval.keyframes.rows.records import SCORED, KnownSelection, Origin, SelectionRow, selection_row
 
 Kind = Literal["probability", "cosine"]
-# The sampler of these rows: all candidates are scored, and none is chosen.
-# CLIP's cosines lie at about .1 to .4; probabilities over a whole benchmark go down to 0 and above this.
+# CLIP's cosines lie at about .1 to .4; probabilities of a whole benchmark reach below and above these bounds.
 HIGHEST_COSINE, LOWEST_COSINE = 0.6, 0.02
-# A list may have so many candidates more or fewer than the stated length gives: lengths are rounded.
+# Tolerance of a list's length, since stated durations are rounded.
 COUNT_SLACK = 1
-# Lists that fit another video than their question's: more than this many, and this share, and the order is lost.
+# If more lists than this (number and share) do not fit their question's video, the order is lost.
 MOST_MISFITS, MOST_MISFITS_SHARE = 3, 0.02
 
 

@@ -119,7 +119,7 @@ def _score_entry(text: str, answer: str, location: str) -> dict[str, object]:
         score = float({"True": "1", "False": "0"}.get(text, text))
     except ValueError:
         raise InvalidInput(f"{location} is {text!r}, not a number; score the file again with VLMEvalKit") from None
-    # -1 is what VLMEvalKit gives an answer that its judge could not read: wrong, and counted as unread.
+    # VLMEvalKit scores an answer that its judge could not read as -1: count it as wrong and unparsed.
     return {"score": 0.0, "pred": "", "answer": answer} if score == -1 else {"score": score, "answer": answer}
 
 

@@ -1,1 +1,1 @@
-"""The commands for whoever has a video, one file each."""
+"""Commands for videos, one file each."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     pass
 
 
-# Where output goes into a file or a pipe and COLUMNS is not set.
+# Width for output into a file or pipe if COLUMNS is not set.
 PIPED_WIDTH = 120
 # Unit of bars that count work of equal cost.
 PERCENT = "%"

@@ -201,7 +201,7 @@ def _select_from(sheet_path: Path, options: SheetOptions, method: SelectOptions,
     """Choose keyframes of the rows of a sheet; return how many rows have none."""
     sheet = open_sheet(sheet_path, options)
     if (share := method["share"]) is not None:
-        # As an option of the sampler it is the same for all videos, and so is the identity of their rows.
+        # Set it as the sampler's option, so that all videos share one identity.
         method |= {"sampler_options": {**(method["sampler_options"] or {}), "share": share}, "share": None}
     selector = loaded_selector(method, sheet.path.name, yes=yes, is_silent=quiet)
     n_failed = select_sheet(sheet, selector.load(), options, quiet=quiet)
@@ -378,7 +378,7 @@ class DownloadOffer:
     remark: str = field(init=False, default="")
 
     def __call__(self, checkpoint: Checkpoint) -> bool:
-        """Return True if the user takes it; if nobody could be asked, `remark` says how to take it."""
+        """Return True if the user accepts; without a terminal `remark` says how to accept."""
         from focus_eval.keyframes.encoders.default import DOWNLOAD_VARIABLE, is_download_allowed, offer_text
 
         offer = offer_text(checkpoint)

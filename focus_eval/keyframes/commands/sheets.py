@@ -1,4 +1,4 @@
-"""What `select --from` and `ask --from` do with a sheet of questions: their options, progress and last lines."""
+"""Shared parts of `select --from` and `ask --from`: options, progress and last lines."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.question_sheet import Sheet
     from focus_eval.keyframes.sheet_folder import AsksRows
 
-# Rows whose errors are printed; the table has all.
+# Most errors that are printed; the table lists all.
 MAX_SHOWN_ERRORS = 5
 
 FromOption = Annotated[
@@ -72,7 +72,7 @@ def check_sheet_options(context: typer.Context, not_with_sheet: Mapping[str, str
     def is_given(name: str) -> bool:
         """Return True if the command line has the parameter."""
         source = context.get_parameter_source(name)
-        # A list that was left out is None as well.
+        # typer passes None for an omitted list too, so ask for the source.
         return source is not None and source.name == "COMMANDLINE" and bool(context.params.get(name, True))
 
     has_sheet = is_given("questions")

@@ -66,7 +66,7 @@ class FeatureCache:
         """Store a copy of each row of `features`, one a frame; the least recently used go beyond `max_bytes`."""
         if len(frames) != len(features):
             raise InvalidInput(f"{len(frames)} frames, {len(features)} rows of features")
-        # copies: a view of one row would hold the memory of its whole batch
+        # copy the rows: a view would keep its whole batch in memory
         copies = [row.clone() if hasattr(row, "clone") else row.copy() for row in features]
         with self._lock:
             for frame, row in zip(frames.tolist(), copies, strict=True):

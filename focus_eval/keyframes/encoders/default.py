@@ -74,7 +74,7 @@ def missing_install() -> str:
 
 
 def offer_text(checkpoint: Checkpoint) -> str:
-    """Return the offered download in words: weights, size, licence and what they are better at."""
+    """Return a sentence on the offered download: weights, size, licence and advantage."""
     return (
         f"{checkpoint.name} ({checkpoint.size}, {checkpoint.licence}), an encoder that knows more than everyday objects"
     )

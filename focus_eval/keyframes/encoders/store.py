@@ -31,7 +31,7 @@ from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.keyframes.rows.files import aside_path
 from focus_eval.keyframes.video.manifest import FileState, content_hash, file_state
 
-LAYOUT = 2  # raised whenever the tables change; 1 had no checksums
+LAYOUT = 2  # increase whenever the tables change; 1 had no checksums
 _APPLICATION_ID = 0x464F4352  # SQLite application id of our stores
 _CHECK_BYTES = 4
 _DAMAGE = ("malformed", "not a database", "no such table", "no such column", "has no column", "decode")
@@ -322,7 +322,8 @@ class RelevanceStore:
     def _connected(self) -> sqlite3.Connection:
         """The open connection; opened again after a fork or `close`."""
         if self._connection is not None and self._owner != os.getpid():
-            _OF_PARENTS.append(self._connection)  # inherited by fork: closing it would release the parent's locks
+            # keep the parent's connection after a fork: closing it would release the parent's locks
+            _OF_PARENTS.append(self._connection)
             self._connection = None
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -327,7 +327,7 @@ def _check(folder: Path, label: str, model_type: str | tuple[str, ...]) -> None:
         raise EncoderError(f"{label}: no readable {layout.config} ({error}); download it again") from error
     stated_type = config.get("model_type") if isinstance(config, dict) else None
     if layout is OPEN_CLIP and isinstance(config, dict) and "vision_cfg" in config.get("model_cfg", {}):
-        stated_type = "open_clip"  # which states no type of its own
+        stated_type = "open_clip"  # open_clip checkpoints state no model type
     readable = (model_type,) if isinstance(model_type, str) else model_type
     if stated_type not in readable:
         readable_text = " or ".join(repr(name) for name in readable)

@@ -68,9 +68,9 @@ class ImageFormat:
         return f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
-# A server that asks for a longer pause than this is not waited for, unless max_pause_s says otherwise.
+# Longest pause that a server may ask for, unless max_pause_s sets another.
 MAX_PAUSE_SECONDS = 120.0
-# A shorter key is a word such as "any" for a service without keys, which other words contain.
+# Do not mask shorter keys: services without keys get a word such as "any", which ordinary text contains.
 MIN_KEY_CHARACTERS = 8
 _LIKE_A_KEY = re.compile(r"\b(?:sk|rk|pk|key)-[A-Za-z0-9_*\-]{8,}")
 
@@ -184,7 +184,7 @@ class RefusedSettings:
         return True
 
     def usage(self, payload: Mapping[str, object]) -> dict[str, int]:
-        """Return {"without_temperature": 1} and the like: what `payload` asks for and the answer was given without."""
+        """Return {"without_temperature": 1} and the like for settings in `payload` that the service refused."""
         return {f"without_{name}": 1 for name in self._names - {"max_tokens"} if name in payload}
 
 
@@ -285,7 +285,7 @@ class ChatClient:
         n_input, n_output = (count if isinstance(count, int) else None for count in counts)
         self._spending.add(n_input, n_output)
         if n_input is None or n_output is None:
-            return  # some services state no usage, or only part of it
+            return  # some services report no usage, or only a part
         cost["input"], cost["output"] = n_input, n_output
         details = getattr(usage, "completion_tokens_details", None)
         reasoning = getattr(details, "reasoning_tokens", None)
@@ -356,7 +356,7 @@ def _is_passing_status(status: int) -> bool:
     return status in (408, 409, 429) or status >= 500
 
 
-# By error, the first that fits.
+# Remedies by error class; the first match counts.
 _FIXES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = (
     (openai.APITimeoutError, "allow more seconds with timeout"),
     (openai.APIConnectionError, "check the network and base_url"),
@@ -487,7 +487,7 @@ def _check_answer(completion: Any) -> None:
 
 
 _CHECK_SECONDS = 10.0
-# As many of the first word's candidates as services give.
+# Candidates for the first word; services return at most 20.
 _CANDIDATES = 20
 
 

@@ -15,7 +15,7 @@ from focus_eval.core.types import Pixels
 from focus_eval.keyframes.encoders.weights import is_path, weight_files, weights_folder, weights_identity
 from focus_eval.keyframes.llms.registry import Reply, yes_of
 
-# Most likely first tokens that are searched for yes and no.
+# Number of likely first tokens that are searched for yes and no.
 _CANDIDATES = 200
 
 

@@ -1,4 +1,4 @@
-"""The models that samplers ask: what such a model offers, the list of them, and how one is made by name."""
+"""The models that samplers ask: their protocol, their list, and how one is made by name."""
 
 from __future__ import annotations
 

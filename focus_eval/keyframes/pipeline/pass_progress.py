@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# Estimated frames of all passes over those of the first; samplers refine once or twice.
+# Assumed ratio of all frames to those of the first pass; samplers refine once or twice.
 FIRST_GUESS = 1.5
 
 

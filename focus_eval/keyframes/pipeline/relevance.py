@@ -213,7 +213,7 @@ class VideoRelevance(RelevanceSource):
             return self._from_features(frames, self._relevance)
         values = session.store.relevance(session.scorer_key, session.key, self._query, frames)
         missing = np.isnan(values)
-        # Frames from the store count as progress too, though nothing runs for them.
+        # Count frames from the store as progress too.
         self._advance(int((~missing).sum()))
         if missing.any():
             fresh = self._from_features(frames[missing], self._relevance)

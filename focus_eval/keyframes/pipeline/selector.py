@@ -61,7 +61,7 @@ _NO_ENCODER = FunctionSource(None)
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What became of one question: its row, or the error with what was spent before.
+    """Result of one question: its row, or the error and the cost so far.
 
     Args:
         row: None after an error.
@@ -102,7 +102,7 @@ class Encoding:
 
 @dataclass
 class _QuestionRun:
-    """One question while its frames are chosen: its sources of relevance and what it costs.
+    """One question while its frames are chosen: its sources of relevance and its cost.
 
     Attributes:
         session: with the model that the sampler asks; None if it asks none.
@@ -435,7 +435,7 @@ class Selector:
         return {} if gives_exact_pixels(self.backend) else {"video_backend": self.backend}
 
     def _facts(self, query: str, selection: Selection) -> dict[str, Any]:
-        """Return what a table may have to note of the encoders and the reader: cut queries, inexact pixels, and so on.
+        """Return facts that tables may note: cut queries, inexact pixels, a scripted model and so on.
 
         "pulls_off_grid" and "scans_off_grid" count frames that got the relevance of another recorded frame.
         """

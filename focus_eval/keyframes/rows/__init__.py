@@ -1,1 +1,1 @@
-"""What is written of a selection and an answer: fields, identity, files."""
+"""Rows of selections and answers: fields, identity, files."""

@@ -26,7 +26,7 @@ def unit_costs(gmacs: Mapping[str, float], *, relative_cost: float | None = None
     unit = forward_gmacs(gmacs) or np.nan
     scan = gmacs.get("scan_image", np.nan) / unit if relative_cost is None else float(relative_cost)
     keys, fusion = (gmacs[name] / unit if name in gmacs else 0.0 for name in ("keys", "fusion"))
-    # An encoder that reads image and text together makes its forwards for pairs alone.
+    # An encoder that reads image and text together has no per-frame forwards, only pairs.
     return (0.0 if "fusion" in gmacs and "image" not in gmacs else 1.0 + keys), scan, fusion
 
 

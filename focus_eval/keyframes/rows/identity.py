@@ -1,4 +1,4 @@
-"""What makes two results the same: identities of selections and answers, and the pairing of questions by content.
+"""Identities of selections and answers, and the pairing of questions by content.
 
     matches = match_questions(keys_of_one_log, keys_of_another)
     for a, b in matches.pairs:  # positions in the two sequences
@@ -35,7 +35,7 @@ ARGUMENTS_WITHOUT_EFFECT = (
 )  # fmt: skip
 
 
-# Increased whenever the same answer may become another row.
+# Increase whenever the same answer may become another row.
 ANSWER_VERSION = 4
 
 
@@ -221,7 +221,7 @@ def git_revision() -> str | None:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """What a git command prints in the repository `root`; raises CalledProcessError if it fails."""
+    """The output of a git command in the repository `root`; raises CalledProcessError if it fails."""
     return subprocess.run(
         ["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True
     ).stdout.strip()

@@ -456,7 +456,7 @@ def cut_torn_line(path: Path) -> None:
             file.truncate(keep)
 
 
-# Every row is built below, whether the selection comes from a sampler, a file or a log.
+# Rows of samplers, files and logs are all built by the functions below.
 
 BucketOf = Callable[[float], str]
 
@@ -631,7 +631,7 @@ def selection_row(
 
 
 def stated_row(question_id: str, origin: Origin, **fields: object) -> SelectionRow:
-    """Return the row of what a published file states of a question; what it leaves open is empty or None."""
+    """Return the row of a question from a published file; fields that the file lacks are empty or None."""
     unknown = {"benchmark": "", "video": "", "query": "", "bucket": "", "duration_seconds": None}
     return SelectionRow(**{**vars(origin), **unknown, **fields, "question_id": question_id})
 

@@ -75,7 +75,7 @@ class FocusIterative(Focus):
 def _most_uncertain(arms: Arms, n_final: int) -> int | None:
     """The disputed arm of the largest radius; None if no arm is disputed."""
     radius = _radius(arms)
-    # Disputed arms change membership of the top set when its means fall by the radius and the others rise by it.
+    # Disputed arms: those that leave or enter the top set if its means fall by their radius and the others rise.
     top = top_set(arms.mean, n_final)
     disputed = top != top_set(arms.mean + np.where(top, -radius, radius), n_final)
     return int(np.argmax(np.where(disputed, radius, -1.0))) if disputed.any() else None

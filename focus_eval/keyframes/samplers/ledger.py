@@ -319,7 +319,7 @@ class Ledger:
         frames = self._pullable(frames)
         relevance, images = self._pull.relevance_and_embeddings(frames)
         values = _checked_values(relevance, frames, low=0.0, high=1.0)
-        if images is not None:  # a ledger in another process learns only here that there are no pictures
+        if images is not None:  # None from a ledger in another process, whose encoder has no embeddings
             _check_images(images, frames)
         self._record(frames, values)
         return values, images

@@ -19,7 +19,7 @@ is about, and cues that are near them. Write at most {n} short descriptions, one
 
 Question: {question}
 {options}"""
-# A longer description, or one that begins so, is not a list item: the model replied something else.
+# A longer line, or one with such a beginning, is not a list item.
 MOST_CHARACTERS = 200
 REFUSAL = re.compile(
     r"\W*(i(['’]m| am) (sorry|afraid|unable|not)|i (can|do)(not|n?['’]t| not)|sorry(?=[,.!])|unfortunately|as an ai)\b",

@@ -21,7 +21,7 @@ from focus_eval.core.types import TimedText
 
 # A subtitle file of a ten-hour video has two megabytes; a larger file is something else.
 MOST_BYTES = 50_000_000
-# The longer mark first: that of UTF-32 begins with that of UTF-16.
+# UTF-32 before UTF-16, whose byte order mark is the beginning of UTF-32's.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -29,7 +29,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# What a file begins its cues with: a line with a number, then an arrow.
+# First line of a cue: a number, then an arrow.
 _CUE_TIMES = re.compile(r"^[^\S\n]*\d.*-->", re.MULTILINE)
 _READABLE_CUE_TIMES = re.compile(r"\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d+\s*-->\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d+")
 # The files of Video-MME hold each line in tags like these; their benchmark takes the text of the first pair.
@@ -72,7 +72,7 @@ def in_order_of_time(lines: tuple[TimedText, ...]) -> tuple[TimedText, ...]:
     return tuple(sorted(lines, key=lambda line: line.start_seconds))
 
 
-# Several questions ask about one video.
+# Cached, since several questions ask about one video.
 @lru_cache(maxsize=64)
 def _read(
     path: Path, state: tuple[int, int], offset_seconds: float, open_end_seconds: float | None, encoding: str
@@ -126,7 +126,7 @@ def _cue_spans(text: str) -> Iterator[tuple[float, float | None, str]]:
 
     text = text.lstrip()
     is_webvtt = text.startswith("WEBVTT")
-    # The reader drops cues whose times it cannot read.
+    # webvtt-py silently drops cues with unreadable times: refuse them here.
     for match in _CUE_TIMES.finditer(text):
         number = text.count("\n", 0, match.start()) + 1
         if not _READABLE_CUE_TIMES.match(text, match.start()):
@@ -143,7 +143,7 @@ def _cue_spans(text: str) -> Iterator[tuple[float, float | None, str]]:
         font_text = None if is_webvtt else _FONT_TEXT.search(raw_text)
         words = _STYLE_MARK.sub("", plain_text if font_text is None else font_text[1]).strip()
         start, stop = map(Timestamp.from_string, (cue.start, cue.end))
-        # Whole seconds and the rest apart, as lmms-eval adds them: the last bit decides which frame a line begins at.
+        # Add whole seconds and milliseconds as lmms-eval does: the last bit decides at which frame a line begins.
         span = start.in_seconds() + start.milliseconds / 1000, stop.in_seconds() + stop.milliseconds / 1000
         yield *span, html.unescape(words) if is_webvtt else words
 

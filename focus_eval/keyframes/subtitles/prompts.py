@@ -25,7 +25,7 @@ SUBTITLE_MODES: tuple[SubtitleMode, ...] = ("off", "shown", "all")
 SUBTITLE_RULES: tuple[SubtitleRule, ...] = ("longvideobench", "videomme")
 SUBTITLE_LAYOUTS: tuple[SubtitleLayout, ...] = ("interleaved", "block")
 
-# What lmms-eval writes for a picture between the lines of a text.
+# Placeholder that lmms-eval writes for a picture between lines of text.
 PICTURE = "<image>"
 BLOCK_TITLE = "This video's subtitles are listed below: "
 # Arguments by which tasks of lmms-eval say how many even frames of their own a prompt is written for.
@@ -54,7 +54,7 @@ def shown_lines(
         return tuple(line for line in lines if _is_inside_widened(line, times_seconds))
     numbers, other_times = set[int](), []
     for seconds in times_seconds:
-        # A frame of a constant rate has a whole number, up to the rounding of its time.
+        # At a constant rate seconds * fps is a whole number, up to rounding.
         if isclose(seconds * fps, number := round(seconds * fps), abs_tol=1e-3):
             numbers.add(number)
         else:

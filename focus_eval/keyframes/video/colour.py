@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 WHITE, PEAK = 203.0, 1000.0  # cd/m2: white in HDR, and the brightest light that is mapped
-VERSION = 1  # raised whenever "display" would give other pixels
+VERSION = 1  # increase whenever "display" would give other pixels
 TRANSFERS = {16: "PQ", 18: "HLG"}  # by ITU-T H.273, table 3
 _BT709_PRIMARIES, _FULL_RANGE = 1, 2
 _LEVELS = 1 << 16
@@ -45,7 +45,7 @@ _BT709_AS_IT_IS = np.eye(3, dtype=np.float32)
 
 @dataclass(frozen=True)
 class Appearance:
-    """What a file states about how its stored pixels are to be shown.
+    """A file's statements on how to display its stored pixels.
 
     Args:
         transfer: "PQ" or "HLG" for HDR; "" for standard dynamic range.
@@ -75,7 +75,7 @@ class Appearance:
 
     @property
     def traits(self) -> tuple[str, ...]:
-        """What a screen has to do with the stored pixels, in a few words each; () if nothing."""
+        """Conversions that a screen must apply to the stored pixels, in a few words each; () for none."""
         hdr = f"HDR ({self.transfer})" if self.transfer else ""
         stretched = f"pixels {self.pixel_aspect:.4g} times as wide as high" if self.pixel_aspect != 1.0 else ""
         return tuple(filter(None, [hdr, stretched]))
@@ -107,7 +107,7 @@ def rgb_pixels(frame: VideoFrame, stored_size: tuple[int, int], shown_as: Appear
     is_hdr = shown_as is not None and bool(shown_as.transfer)
     width, height = shown_as.size(*stored_size) if shown_as else stored_size
     is_full = frame.color_range == _FULL_RANGE or frame.format.name.startswith("yuvj")
-    # PyAV reads the matrix of the source only where a target matrix is named; RGB itself has none.
+    # PyAV applies the source's matrix only if a target matrix is named, though RGB has none.
     pixels = frame.to_ndarray(
         format="rgb48le" if is_hdr else "rgb24",
         width=width,

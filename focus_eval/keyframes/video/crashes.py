@@ -90,7 +90,7 @@ class _Notes:
         self._crashes = crashes
 
     def open(self, video: Path) -> None:
-        # Read each time, and whole: another process adds to it.
+        # Read the whole file each time: other processes append to it.
         with _named(self._crashes):
             signal_by_video = {line["video"]: line["signal"] for line in _whole_lines(self._crashes)}
         if (signal_number := signal_by_video.get(str(video))) is not None:
@@ -110,7 +110,7 @@ class _Notes:
 
 @contextmanager
 def _named(file: Path) -> Iterator[None]:
-    """Raise an error of the disk as one of the run: it is not the video's fault."""
+    """Turn a disk error into a RunError: it is not the video's fault."""
     try:
         yield
     except OSError as error:
@@ -129,7 +129,7 @@ def crash_record(folder: Path, *, forget: bool = False) -> Iterator[None]:
     record_crashes(folder)
     if forget:
         crashes.unlink(missing_ok=True)
-    # There from the start: on a shared disk, a machine that looked for it in vain may not see it for a minute.
+    # Create it now: on a shared disk a file created later may stay invisible to other machines for a minute.
     crashes.touch()
     try:
         yield
@@ -153,7 +153,7 @@ def record_crashes(folder: Path, *, worker: str | None = None) -> int:
         head = trace.read_text(encoding="utf-8", errors="replace")[:200] if trace.exists() else ""
         signal_number = next((n for name, n in _SIGNALS.items() if f"Fatal Python error: {name}" in head), None)
         if signal_number is None and worker is not None:
-            continue  # it runs, or was killed
+            continue  # the worker still runs, or was killed from outside
         n_open: Counter[str] = Counter()
         for line in _whole_lines(reading) if signal_number is not None else ():
             n_open[line["video"]] += 1 if line["open"] else -1
@@ -165,7 +165,7 @@ def record_crashes(folder: Path, *, worker: str | None = None) -> int:
                     file.write(json.dumps({"video": video, "signal": number}) + "\n")
                 print(f"{video}: reading this file ended the process (signal {number})", file=sys.stderr, flush=True)
                 n_recorded += 1
-        # Last: a kill before this leaves a line of the record twice, which says nothing else.
+        # Remove it last: a kill before this only records the same line twice.
         reading.unlink()
         trace.unlink(missing_ok=True)
     return n_recorded

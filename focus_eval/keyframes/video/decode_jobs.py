@@ -1,4 +1,4 @@
-"""What processes that decode are asked for: a call about a file, or the frames of one video, split into tasks."""
+"""Jobs of decoding processes: a call about a file, or the frames of one video, split into tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from focus_eval.keyframes.video.scan import Scan
 
 # Batches of a ring: one is with the reader's user, two are being filled.
 N_BATCHES = 3
-# Fewer are not worth a message, though a video's first frames then come later.
+# Fewer frames are not worth a message, even if a video's first frames come later.
 _FRAMES_A_TASK = 4
 
 
@@ -46,7 +46,7 @@ class Ring:
         self.memory = mmap.mmap(self.descriptor, n_bytes)
 
     def close(self) -> None:
-        # The memory goes with the last array that shows it.
+        # The memory is freed with the last array on it.
         os.close(self.descriptor)
 
 
@@ -112,7 +112,7 @@ class FrameTask:
         request.is_ready[self.at : self.at + counts.n_frames] = True
         self.at += counts.n_frames
         if counts.n_frames:
-            self.n_kills = 0  # what was decoded did not cause them
+            self.n_kills = 0  # frames came, so this part of the video did not cause the kills
         if error is not None:
             self.fail(error)
         elif self.at < self.stop:

@@ -46,7 +46,7 @@ _START = (
 
 @dataclass(eq=False)
 class _Process:
-    """A process that decodes, and what it does now."""
+    """A decoding process and its current job."""
 
     popen: subprocess.Popen[bytes]
     line: Connection
@@ -175,7 +175,7 @@ class DecodePool:
             request.changed.notify_all()
 
     def _recycle(self, request: FrameRequest) -> None:
-        """Keep the ring of a request that has ended for the next, once no process writes to it."""
+        """Keep an ended request's ring for the next request, once no process writes to it."""
         if request.is_closed and not request.n_underway and request.ring is not None:
             self._free_rings.append(request.ring)
             request.ring = None
@@ -213,7 +213,7 @@ class DecodePool:
                     if not self._processes:
                         self._fail_unstarted(job, error)
                         continue
-                    return  # those that run do it
+                    return  # the running processes will do it
             if isinstance(job, FrameTask):
                 request = job.request
                 request.n_underway += 1
@@ -234,7 +234,7 @@ class DecodePool:
             process.send(message)
 
     def _fail_unstarted(self, job: FileCall | FrameTask, error: OSError) -> None:
-        """Fail a job that waits where none can start; raised, the error would end the thread that listens."""
+        """Fail a waiting job if no process can start; raising would end the listening thread."""
         if isinstance(job, FileCall):
             self._calls.popleft()
             changed = job.changed
@@ -253,11 +253,11 @@ class DecodePool:
         fresh = [task for request in self._requests if (task := request.next_task()) is not None]
         if not ready and not fresh:
             return None, None
-        # First what is needed soonest.
+        # Take the job whose frames are needed soonest.
         job = min([*ready, *fresh], key=lambda task: task.at - task.request.n_taken)
         if job.process is not None:
             return job, job.process
-        # A process that has the video open need not open it again.
+        # Prefer a process that has the video open already.
         return job, next((process for process in idle if job.path in process.paths), idle[0] if idle else None)
 
     def _start(self) -> _Process:
@@ -270,7 +270,7 @@ class DecodePool:
         try:
             with theirs:
                 line = Connection(os.dup(ours.fileno()))
-                # Of a session of its own: Ctrl-C reaches this process, which ends the others.
+                # Start a session of its own: Ctrl-C reaches only this process, which ends the others.
                 popen = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
                     start_new_session=True, env={**os.environ, **_ENVIRONMENT},
@@ -322,7 +322,7 @@ class DecodePool:
             self._settle(process, job)
 
     def _settle(self, process: _Process, job: FileCall | FrameTask) -> None:
-        """Wake who waits for a job; forget a task whose request has ended."""
+        """Wake the threads that wait for a job; forget a task whose request has ended."""
         if isinstance(job, FileCall):
             job.changed.notify_all()
             return
@@ -336,14 +336,14 @@ class DecodePool:
             self._recycle(request)
 
     def _replace(self, process: _Process) -> None:
-        """Take note of a process that has ended, with `lock` held: its video fails, or is tried again."""
+        """Handle the end of a process, with `lock` held: its video fails or is tried again."""
         self._processes.remove(process)
         assert self._poll is not None
         self._poll.unregister(process.line.fileno())
         process.line.close()
         process.socket.close()
         code = process.popen.wait()
-        # What it had begun and left for later is begun again by another.
+        # Requests that the ended process had begun are begun again by another.
         for request in self._requests:
             for task in [task for task in request.parked if task.process is process]:
                 request.parked.remove(task)
@@ -379,7 +379,7 @@ class DecodePool:
         self._settle(process, job)
 
     def _begin_again(self, job: FileCall | FrameTask) -> None:
-        """Put work of a process that was lost first in the queue."""
+        """Put the work of a lost process at the head of the queue."""
         if isinstance(job, FileCall):
             self._calls.appendleft(job)
         elif not job.request.is_closed:
@@ -387,7 +387,7 @@ class DecodePool:
             job.request.waiting.appendleft(job)
 
     def close(self) -> None:
-        """End the processes; whoever still waits for frames gets a RunError."""
+        """End the processes; threads that still wait for frames get a RunError."""
         with self.lock:
             self._is_closed = True
             for process in self._processes:

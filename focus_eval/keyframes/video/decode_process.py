@@ -45,7 +45,7 @@ class VideoState(NamedTuple):
 
 
 class TaskCounts(NamedTuple):
-    """What processes have done: frames handed over, frames decoded, seconds by the clock, processor seconds."""
+    """Work of processes: frames handed over, frames decoded, seconds by the clock, processor seconds."""
 
     n_frames: int = 0
     n_decoded: int = 0
@@ -73,7 +73,7 @@ def serve(descriptor: int) -> None:
 def _follow_parent(descriptor: int, parent: int) -> None:
     """End this process when its parent's end of the socket closes, or another process has become its parent."""
     poll = select.poll()
-    poll.register(descriptor, 0)  # hang-ups alone
+    poll.register(descriptor, 0)  # report hang-ups only
     while not poll.poll(1000 * _PARENT_SECONDS) and os.getppid() == parent:
         pass
     os._exit(0)
@@ -90,7 +90,7 @@ class _Begun:
 
 
 class _Decoding:
-    """What a process holds: rings, open readers, and requests that it has begun."""
+    """State of a process: rings, open readers, and requests that it has begun."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
@@ -115,7 +115,7 @@ class _Decoding:
                 self._line.send(("result", *reply))
 
     def _take_note(self, message: tuple[Any, ...]) -> None:
-        """Do what a message says that gets no reply."""
+        """Carry out a message that gets no reply."""
         kind, *arguments = message
         if kind == "ring":
             number, n_bytes = arguments
@@ -176,7 +176,7 @@ class _Decoding:
         return counts, error
 
     def _end(self, number: int) -> None:
-        """Put the reader of a task aside for the next of its video."""
+        """Keep a task's reader for the next task on its video."""
         if number in self._begun:
             task = self._begun.pop(number)
             if task.source in self._readers:
@@ -197,7 +197,7 @@ class _Decoding:
         scan = recent_scan(source.path, source.state)
         if scan is None:
             self._line.send(("scan?",))
-            # A request of another video may end meanwhile: what comes before the scan says so.
+            # Notes about other videos' requests may arrive before the scan.
             while not isinstance(scan := self._line.recv(), Scan):
                 self._take_note(scan)
         remember_scan(source.path, source.state, scan, most=OPEN_READERS)
@@ -205,7 +205,7 @@ class _Decoding:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """An error that can be sent to another process, with its traceback as a note where that is ours."""
+    """An error in a form that can be sent to another process, with our traceback as a note."""
     if isinstance(error, VideoError):
         return VideoError(str(error))
     return RuntimeError(f"{error!r} in a process that decodes:\n{''.join(traceback.format_exception(error))}")

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 
-# Demuxers of files that hold their pictures themselves. Left out are playlists and scripts (hls, dash, concat, imf,
-# sdp), which open what they name, numbered pictures (image2), which open their neighbours, and text as pictures (tty).
+# Demuxers of files that contain their pictures. Left out: playlists and scripts (hls, dash, concat, imf, sdp), which
+# open other files, numbered pictures (image2), which open their neighbours, and text as pictures (tty).
 _FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,flv,live_flv,kux,asf,asf_o,ogg,nut,mxf,gxf,lxf,"
     "ivf,obu,av1,h264,hevc,vvc,h261,h263,vc1,vc1test,mjpeg,mpjpeg,mjpeg_2000,dirac,cavsvideo,avs2,avs3,rm,ivr,dv,wtv,nsv,"
     "pva,ty,pmp,gif,apng,jpegxl_anim,yuv4mpegpipe,amv,swf,dhav,mvi,mv,roq,bink,smk,flic,film_cpk,nuv,rl2,vmd,xwma"
 )
-# Demuxers of sound alone, tried only to say what a file is.
+# Demuxers of sound, tried only to name a file's kind in an error.
 _SOUND_FORMATS = "mp3,wav,w64,flac,aac,ac3,eac3,aiff,au,caf,amr,ape,dts,mp2,opus,tta,wv"
 _PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<MPD", b"<?xml", b"v=0", b"[playlist]", b"[Reference]", b"<asx", b"file '")
 
@@ -102,7 +102,7 @@ def _is_sound(path: Path) -> bool:
         contextlib.suppress(av.FFmpegError, OSError),
         av.open(f"file:{path}", container_options=formats, **TAG_ERRORS) as container,
     ):
-        # FFmpeg takes any bytes for sound of some kind; a rate shows that it could read some.
+        # FFmpeg takes any bytes for some kind of sound; a sample rate shows that it could read it.
         return any(stream.codec_context is not None and stream.rate for stream in container.streams.audio)
     return False
 
@@ -225,12 +225,12 @@ def _end_listening() -> None:
 # refuses HEVC's pictures for a message beside them that FFmpeg cannot read. Not `bitstream` for MPEG-1 and 2, whose
 # decoder then refuses the second field behind the first, and zeros behind a picture.
 _STRICT, _STRICT_OF_MPEG = "crccheck+bitstream+buffer", "crccheck+buffer"
-# Errors that FFmpeg logs of whole files: a picture to be forgotten that was never decoded (behind an open group of
-# pictures, where decoding starts), and messages to players.
+# Errors that FFmpeg logs for intact files: it drops a picture that was never decoded (after a start in an open group of
+# pictures), or skips messages to players.
 _HARMLESS = ("mmco: unref short failure", "SEI type")
-# Formats of recordings that may begin anywhere.
+# Formats of recordings that may start in the middle of a group of pictures.
 _BROADCAST = ("mpegts", "mpegvideo", "h264", "hevc")
-# Packets after a seek that may be rests of one that began before it.
+# Most packets after a seek that may be remains of an earlier one.
 _MAX_FRAGMENTS_AFTER_SEEK = 16
 
 
@@ -434,7 +434,7 @@ class Decoder:
             packets = self.packets()
             for packet in itertools.islice(packets, _MAX_FRAGMENTS_AFTER_SEEK):
                 landed = index.packet_at(packet.pts)
-                # A seek may land within a packet: its rest then comes with a time of its own.
+                # A seek may land inside a packet, whose rest then has a time of its own.
                 if landed is None or packet.size != index.packets.sizes[landed]:
                     continue
                 if landed <= first:
@@ -465,7 +465,7 @@ class Decoder:
         """Seek to the last packet at or before `ticks`; do nothing if the container cannot seek."""
         with contextlib.suppress(av.FFmpegError):
             self.container.seek(ticks, stream=self.stream)
-        # A seek that fails leaves the decoder as it is: drained, it would refuse every packet.
+        # A failed seek does not reset the decoder, and a drained decoder refuses every packet: flush it.
         self.stream.codec_context.flush_buffers()
 
     def packets(self) -> Iterator[Packet]:

@@ -115,7 +115,7 @@ class FedReader(PyAVReader):
 
     @property
     def counts(self) -> TaskCounts:
-        """What the processes have done for this reader so far."""
+        """Work of the processes for this reader so far."""
         return self._video.counts
 
     @property
@@ -170,7 +170,7 @@ class FedReader(PyAVReader):
         with self._lock:
             self._check_open()
             self._end_request()
-            # A file whose frames must be counted is decoded in one go.
+            # A file without an index is decoded in one run.
             index = self._scan.index
             runs = [run.frames for run in index.runs(distinct)] if index is not None else [distinct]
             self._request = self._processes.request(self._video, runs, size)

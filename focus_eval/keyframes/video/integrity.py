@@ -49,7 +49,7 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
     return notes
 
 
-# Of bytes after the last picture, which FFmpeg may complain of.
+# Place of bytes after the last picture, which FFmpeg may report.
 _AT_THE_END = "behind"
 
 
@@ -174,9 +174,9 @@ def _header(data: mmap.mmap, at: int) -> tuple[int, int, int | None]:
 
 
 _SYNC = 0x47
-# Plain, with an arrival time before each packet (Blu-ray), with error correction after each.
+# (bytes per packet, bytes before the sync byte): plain, with arrival times (Blu-ray), with error correction.
 _PACKET_LENGTHS = ((188, 0), (192, 4), (204, 0))
-# Between two recordings that were joined lie the tables that begin the second: that many packets back at most.
+# Most packets of tables at the start of a joined second recording.
 _MAX_TABLES_AT_JOIN = 8
 _COUNTER_VALUES = 16
 _CHUNK = 1 << 20

@@ -182,7 +182,7 @@ def _read_manifest(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, 
     """Entries by path relative to the manifest's folder; size and time of change are only cache keys."""
     del n_bytes, modified_ns
     with _parsed(manifest, MANIFEST_VERSION, "not a manifest", remedy="delete it or write it again") as content:
-        # Manifests once said how far damage would be noticed, too.
+        # Ignore a field of older manifests, which stated how far damage would be noticed.
         return {
             name: ManifestEntry(**{key: value for key, value in entry.items() if key != "checked"})
             for name, entry in content["videos"].items()
@@ -203,7 +203,7 @@ def _parsed(path: Path, version: int, fault: str, *, remedy: str) -> Iterator[An
 
 VERDICTS_NAME = "videos.verified.json"
 VERDICTS_VERSION = 1
-# Begins the verdict on a file that ended the process which decoded it.
+# Beginning of the verdict on a file that crashed its decoding process.
 CRASHES = "crashes the decoder"
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 START = b"\x00\x00\x01"
-# Bytes of a packet that are looked through for the first slice; parameter sets and messages come before it.
+# Bytes of a packet searched for the first slice, which follows parameter sets and messages.
 MAX_HEAD_BYTES = 4096
 H264_SLICES = (1, 5)
 _IDR, _SEI, _SEQUENCE, _PICTURE = 5, 6, 7, 8
@@ -124,7 +124,7 @@ _CHROMA_444 = 3
 
 
 class _Sequence(NamedTuple):
-    """What an H.264 sequence parameter set says of its slices' headers."""
+    """Fields of an H.264 sequence parameter set that slice headers depend on."""
 
     number_bits: int
     has_fields: bool
@@ -208,7 +208,7 @@ def _parameters(extradata: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _read_sequence(data: bytes) -> tuple[int, _Sequence]:
-    """The number of a sequence parameter set, and what it says (ITU-T H.264, 7.3.2.1.1)."""
+    """The number of a sequence parameter set, and its fields (ITU-T H.264, 7.3.2.1.1)."""
     bits = _Bits(data[3:])
     set_number, has_colour_planes = bits.exp_golomb(), False
     if data[:1] and data[0] in _HIGH_PROFILES:

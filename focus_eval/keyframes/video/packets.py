@@ -1,4 +1,4 @@
-"""Reads packets without decoding: what their bytes tell, which holds which frame, and where decoding can start."""
+"""Reads packets without decoding: picture types, which packet holds which frame, where decoding can start."""
 
 from __future__ import annotations
 

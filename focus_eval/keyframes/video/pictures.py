@@ -103,7 +103,7 @@ def pictures_in(folder: Path) -> list[Path]:
         raise VideoError(
             f"{folder}: no pictures here ({', '.join(SUFFIXES)}); name a video file or a folder of pictures"
         )
-    # Digits and other text take turns, beginning with text: numbers are only ever compared with numbers.
+    # Natural order: split names into text and digits in turn, so that numbers are compared with numbers.
     names = {path: re.split(r"([0-9]+)", path.name) for path in files}
     return sorted(files, key=lambda path: [int(part) if part.isdigit() else part for part in names[path]])
 

@@ -143,7 +143,7 @@ def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int
         finally:
             stop.set()
             for queue, future in lanes:
-                # A thread that waits for room in its queue would never end.
+                # Drain the queue: a thread that waits for room in it would never end.
                 while not future.cancel() and queue.get() is not _Mark.END:
                     pass
 
@@ -172,7 +172,7 @@ def _clocked(decoder: Decoder, frames: Iterator[T]) -> Iterator[T]:
         yield frame
 
 
-# Runs of one video that are decoded side by side; each holds a decoder's pictures.
+# Runs of one video decoded in parallel; each keeps a decoder's pictures in memory.
 _DEFAULT_WORKERS = 4
 
 
@@ -318,7 +318,7 @@ class PyAVReader(ScannedReader):
             checksums = self._open_decoders(1)[0].checksums(set(index.sync_packet.tolist()))
         group_of_frame = np.searchsorted(index.sync_packet, index.frame_packet, side="right") - 1
         stops = [*index.sync_frame[1:].tolist(), self.info.n_frames]
-        # Pictures that lead a group in time stand behind its first packet.
+        # Leading pictures, earlier in time, come after the group's first packet.
         starts = index.sync_frame.copy()
         np.minimum.at(starts, group_of_frame, np.arange(self.info.n_frames))
         return list(zip(starts.tolist(), stops, checksums, strict=True))

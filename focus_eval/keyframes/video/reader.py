@@ -151,7 +151,7 @@ class ScannedReader(VideoReader):
     @property
     def reference_frames(self) -> IntArray | None:
         """As in `VideoReader`."""
-        # Read when they are asked for: it takes as long as opening does.
+        # Read on demand, since it takes as long as opening.
         with _reference_lock:
             return _reference_frames(self.path, self._state)
 
@@ -222,7 +222,7 @@ class ByIndexReader(ScannedReader):
     def stream(self, frames: ArrayLike) -> Iterator[tuple[int, Pixels]]:
         """Yield `(frame, pixels (height, width, 3) RGB)` once per distinct frame, ascending."""
         numbers = self._readable(frames).tolist()
-        # No generator: Python lets only one thread at a time into that.
+        # Not a generator, which only one thread may run at a time.
         return zip(numbers, map(self._frame, numbers), strict=True)
 
     def _frame(self, number: int) -> Pixels:

@@ -124,9 +124,9 @@ _UNTRUSTED = (
     "ffmpeg -i '{}' -c copy '{}.mkv' puts them into one that opens at once"
 )
 _NEVER = 1 << 62
-# Frames decoded to see whether the timestamps say the order, where the packets leave that open.
+# Frames decoded to test whether timestamps give the order, if packets do not tell.
 _N_HEAD = 32
-# An MPEG-4 picture that says only that it is not coded.
+# Size of an MPEG-4 picture that only says it is not coded.
 _MAX_BYTES_WITHOUT_PICTURE = 8
 
 
@@ -321,17 +321,17 @@ def _rate(
     decoder: Decoder, packets: Packets, index: FrameIndex | None, ticks: IntArray | None, *, n_frames: int
 ) -> float:
     """The average rate in frames per second."""
-    # Of a raw stream FFmpeg says 25 whatever the stream itself says.
+    # FFmpeg states 25 fps for raw streams whatever the stream says.
     stated_rate = decoder.stream.guessed_rate if packets.lacks_ticks else decoder.stream.average_rate
     if ticks is None or (index is None and n_frames == 1):
         return float(stated_rate or decoder.stream.guessed_rate or 1)
-    # Of counted frames it is not known how long the last one is shown.
+    # Without timestamps the duration of the last frame is unknown.
     n_ticks = packets.end_ticks - ticks[0] if index else (ticks[-1] - ticks[0]) * n_frames / (n_frames - 1)
     seconds = float(n_ticks) * decoder.tick_seconds
     return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)
 
 
-FORMAT = 10  # raised whenever a scan would find something else in the same file
+FORMAT = 10  # increase whenever a scan of the same file would give another result
 _RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_second_field", "is_corrupt")

@@ -87,7 +87,7 @@ def manifest_folder(path: Path) -> Path:
         return path
     match = entry_of(path)
     folder = match[0].parent if match else path.parent
-    # As in the path given, if it is among its parents: messages then name what the user wrote.
+    # Prefer the folder as the user wrote it, for messages.
     return next((parent for parent in path.parents if Path(os.path.abspath(parent)) == folder), folder)
 
 
@@ -223,7 +223,7 @@ def verify_folder(
     with ExitStack() as processes, ThreadPoolExecutor(n_jobs, thread_name_prefix="verify") as pool:
         for _ in range(n_jobs):
             idle.put(processes.enter_context(DisposableProcess()))
-        # Kept after each video: a run that is stopped goes on where it was.
+        # Save after each video, so that a stopped run continues there.
         for path, state, digest, verdict in pool.map(verify, paths):
             results[Path(os.path.relpath(path, root)).as_posix()] = verdict
             _keep_verdict(path, state, digest, verdict)
@@ -289,7 +289,7 @@ def verify_file(path: Path, *, progress: Callable[[int], None] = lambda n_frames
     """
     try:
         with PyAVReader(path, n_threads=1, scan=scan_file(path)) as reader:
-            # Opening decoded a file without an index, and refused it where it is damaged.
+            # A file without an index was decoded at opening, which refuses damage.
             damaged, groups = _merge(reader.damaged_ranges(progress=progress)), tuple(reader.groups())
             notes = (*reader.notes, *doubts_about(path))
             return VideoVerdict(reader.info.n_frames, damaged, groups, writer=writer_version(), notes=notes)

@@ -1,1 +1,1 @@
-"""The commands for whoever has a sampler, one file each."""
+"""Commands for samplers, one file each."""

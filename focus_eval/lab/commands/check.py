@@ -1,4 +1,4 @@
-"""`focus-eval check` and `simulate`: what a sampler keeps and finds."""
+"""`focus-eval check` and `simulate`: a sampler's promises, and its results in simulated worlds."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def compare_samplers(
     from focus_eval.lab.subprocess_sampler import make_apart
     from focus_eval.lab.verdict import LOOKS
 
-    # Started here: the check and the page count against the minutes too.
+    # Start the clock here: the check and the page count towards the minutes.
     deadline = Deadline(minutes)
     new, rivals = make_apart(sampler), _named(sampler, other_samplers)
     config = _configured(sampler, rivals, world, videos=videos or LOOKS[0], **replayed(relevance, scan_relevance))
@@ -165,7 +165,7 @@ def _run(
     config = with_fresh_seed(config, simulation)
     print_infeasible(config)
     config, frame, share = _until_decided(config, simulation, looks, deadline, margin)
-    # In a folder of its own: the simulation's rows are read again after every look.
+    # Keep the frontier apart, since the simulation's rows are read again after every look.
     frontier = _frontier_frame(config, folder / f"frontier{state}", looks[0], deadline)
     sections = simulation_sections(config, frame, frontier, share=share, margin=margin)
     repeat = f"Videos of seed {config.seed}; --seed {config.seed} repeats this verdict."
@@ -213,7 +213,7 @@ def _until_decided(
         print_folded(
             f"--minutes {deadline.minutes:g} allow {n_run} of {looks[0]} videos: the verdict is on these alone."
         )
-        # The clock ended the run, not the results: a single look at the full 5 %.
+        # If the clock ended the run, test once at the full 5 %.
         looks = [n_run]
     for n_videos, next_videos in zip(looks, [*looks[1:], None], strict=True):
         config = _first_videos(config, n_videos)
@@ -363,7 +363,7 @@ def simulation_sections(
         unit = "questions" if config.recorded else "videos"
         title = f"Verdict {place}, {world.frame['question_id'].nunique()} {unit}"
         print_folded(f"{title}:")
-        # The page has the differences by length too.
+        # The console shows fewer figures; differences by length are on the page.
         rows = tuple(replace(row, figures=row.figures[:3]) for row in table.rows)
         print_table(replace(table, columns=table.columns[:3], rows=rows))
         sentences = [

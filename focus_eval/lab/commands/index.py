@@ -1,4 +1,4 @@
-"""Lists the commands for whoever has a sampler; the command line is made of the four such lists."""
+"""Lists the commands for samplers; the command line joins four such lists."""
 
 from __future__ import annotations
 

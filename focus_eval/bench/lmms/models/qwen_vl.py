@@ -70,11 +70,11 @@ class ThinkingQwenAdapter(QwenAdapter):
     """The adapter of wrappers that remove the thinking from replies (`enable_thinking`): rows keep the whole reply."""
 
     def _strip_thinking(self, answer: str) -> str:
-        """What the stock method leaves of a reply, with the whole of it."""
+        """The reply as the stock method strips it, with the whole reply."""
         return StrippedReply(self.strip_reply(answer), whole=answer)
 
     def strip_reply(self, text: str) -> str:
-        """Return what the stock method leaves of a reply."""
+        """Return the reply as the stock method strips it."""
         return str(super()._strip_thinking(text))  # type: ignore[misc]
 
 

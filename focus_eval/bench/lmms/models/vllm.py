@@ -58,7 +58,7 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
     packages: ClassVar[tuple[str, ...]] = ("qwen-vl-utils", "vllm")
     frames_argument: ClassVar[str] = "nframes"
     takes_mixed_sizes: ClassVar[bool] = False
-    prepares_ahead: ClassVar[bool] = False  # not tried with the engine
+    prepares_ahead: ClassVar[bool] = False  # preparing batches ahead was not tried with vLLM's engine
 
     client: VllmEngine
     batch_size_per_gpu: int
@@ -141,7 +141,7 @@ class TracedEngine:
         for request in inputs:
             videos = request.get("multi_modal_data", {}).get("video") or []
             n_frames = sum(len(video[0] if isinstance(video, tuple) else video) for video in videos)
-            # Whole pairs are the units of the vision tower.
+            # The vision tower takes frames in pairs.
             trace.frames.append(n_frames + n_frames % 2)
         if trace.wants_prompt_record:
             ids = inputs[0].get("prompt_token_ids")

@@ -43,7 +43,7 @@ def rows_by_question(
         yield key, [rows.get((*key, row_id)) for row_id, _ in ids], [replies.get((*key, row_id)) for _, row_id in ids]
 
 
-# More pulls than this are drawn as one for each of that many bins, the one of highest relevance.
+# If there are more pulls, draw the most relevant one of each of this many bins.
 MOST_PULLS_DRAWN = 300
 
 
@@ -74,7 +74,7 @@ def question_detail(
 
 
 def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, object]:
-    """What the page shows of one series and question: frames, times, pulls, clips and answer."""
+    """Data of one series and question for the page: frames, times, pulls, clips and answer."""
     detail: dict[str, object] = {
         "k": row.k,
         "frames": row.keyframes or [],
@@ -231,7 +231,7 @@ def all_series_of(run: Run) -> list[Series]:
     )
     answered = {benchmark for benchmark, *_ in cells}
     chosen_by = run.selection_frame[["benchmark", "selection_id"]].drop_duplicates()
-    # A run that is going on may have selections of a benchmark that no model has answered yet.
+    # An unfinished run may have selections that no model has answered yet.
     cells += [
         (benchmark, selection_id, "", model)
         for benchmark, selection_id in chosen_by.itertuples(index=False, name=None)

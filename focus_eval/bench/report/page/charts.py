@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# A page begins with a chart of at most so many samplers, each named at its mark.
+# Most samplers in the page's first chart, which names each at its mark.
 MOST_LEADING = 6
 # A panel on the page; shown at about one and a half times this size. The first chart has the width of the page.
 _WIDTH_INCHES, _HEIGHT_INCHES = 3.9, 2.5
@@ -52,7 +52,7 @@ class Point:
         return f"{self.label}{source}: {self.value.brief_text} % at {self.cost:.3g}"
 
 
-# The frames shown in the published points: LongVideoBench under LLaVA-Video-7B.
+# K of the published points: LongVideoBench under LLaVA-Video-7B.
 PUBLISHED_K = 64
 
 

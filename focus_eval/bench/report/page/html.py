@@ -108,7 +108,7 @@ def render_html(
         prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},
         charts=sorted(charts, key=lambda chart: not chart.is_frontier),
         has_published=has_published,
-        # Tables with published figures have the sentence already.
+        # Tables with published figures already contain this sentence.
         otherwise=[ASKED_OTHERWISE] if has_published and not run.anchors else [],
         legend=[(label, styles[label].css) for label in sorted(set(run.labels.values()), key=sampler_order)],
         index=json_for_script({**browser.index, "videos": videos}),

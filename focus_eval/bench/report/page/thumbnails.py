@@ -16,7 +16,7 @@ from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.rows.records import SelectionRow
 
-# From a video and frames of it to one image per frame: JPEG bytes to embed, or a path relative to the page.
+# Gives one image per frame of a video: JPEG bytes to embed, or a path relative to the page.
 Thumbnails = Callable[[str, Sequence[int]], Mapping[int, "bytes | str"]]
 ReadThumbnails = Callable[..., Iterable[tuple[int, bytes]]]
 # Linked pictures may be larger: they add nothing to the page's size.
