@@ -21,7 +21,8 @@ from focus_eval.cli import app, main
 from focus_eval.core.errors import printable
 from focus_eval.core.resources import lines_of, whole_text
 from focus_eval.external.imports.loading import load_selections
-from focus_eval.keyframes.rows.records import AnswerRow, RowWriter, SelectionRow, read_rows
+from focus_eval.keyframes.rows.json_lines import RowWriter, read_rows
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from tests.bench.matrix.conftest import write_simulation
 from tests.external.imports.test_lmms_logs import line, write_log
 

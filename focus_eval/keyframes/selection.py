@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from focus_eval.core.errors import AnswerError, InvalidInput, SelectionMismatch
+from focus_eval.core.files import replace_file
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import Pixels, Question, Selection, TimedText, checked_query, frozen_ints, whole_number
 from focus_eval.keyframes.export import (
@@ -26,7 +27,7 @@ from focus_eval.keyframes.export import (
 )
 from focus_eval.keyframes.llms.registry import AnswersFromEvidence, make_llm
 from focus_eval.keyframes.rows.identity import versions
-from focus_eval.keyframes.rows.records import SelectionRow, replace_file
+from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.subtitles.files import read_subtitles
 from focus_eval.keyframes.subtitles.prompts import block_text, shown_lines
 from focus_eval.keyframes.video.reader import VideoReader

@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError, printable
+from focus_eval.core.files import replace_file
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import Question
 from focus_eval.keyframes.many_videos import Result, Search
@@ -30,14 +31,8 @@ from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.pipeline.stretch import Stretch
 from focus_eval.keyframes.question_sheet import Sheet, SheetRow
 from focus_eval.keyframes.rows.files import locked_at_once
-from focus_eval.keyframes.rows.records import (
-    RowWriter,
-    SelectionRow,
-    error_line,
-    name_file_in_errors,
-    read_rows,
-    replace_file,
-)
+from focus_eval.keyframes.rows.json_lines import RowWriter, name_file_in_errors, read_rows
+from focus_eval.keyframes.rows.records import SelectionRow, error_line
 from focus_eval.keyframes.selection import VideoSelection, selection_of
 
 if TYPE_CHECKING:

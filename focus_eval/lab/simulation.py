@@ -28,7 +28,8 @@ from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.pipeline.source import UnreadVideo
 from focus_eval.keyframes.rows.files import locked_at_once, read_sealed_json, write_sealed_json
 from focus_eval.keyframes.rows.identity import git_revision, identity_hash, selection_identity, versions
-from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.samplers.base import FrameSampler
 from focus_eval.lab.features import TraceFeatures
 from focus_eval.lab.recorded import RecordedTrace, recorded_traces, scanned_traces

@@ -21,8 +21,8 @@ from focus_eval.bench.report.recall import (
 from focus_eval.bench.report.rendering import Table, TableRow, Value, to_markdown
 from focus_eval.bench.report.statistics import compare_paired, holm
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.files import write_text
 from focus_eval.external.selection_layouts import SHORT, SHORT_SECONDS, TOLERANCES_SECONDS, ShownByQuestion, ShownFrames
-from focus_eval.keyframes.rows.records import write_text
 from focus_eval_research.published import PublishedFile
 from focus_eval_research.records import Record, RecordFile
 from focus_eval_research.replayed import LONG_SECONDS, MEANS, Ground, Group, question_figures

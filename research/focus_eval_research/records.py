@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from focus_eval.core.errors import InvalidInput
-from focus_eval.keyframes.rows.records import replace_file
+from focus_eval.core.files import replace_file
 
 # A row of a CSV file, all of it text: figures are compared with a file's to the last digit.
 Record = Mapping[str, str]

@@ -60,7 +60,8 @@ def answer_rows(folder: Path, chat: ChatServer, n_questions: int, *, at_once: in
     from focus_eval.bench.matrix.config import load_matrix
     from focus_eval.bench.matrix.running import complete_run
     from focus_eval.bench.rows.store import parquet_records
-    from focus_eval.keyframes.rows.records import AnswerRow, read_rows
+    from focus_eval.keyframes.rows.json_lines import read_rows
+    from focus_eval.keyframes.rows.records import AnswerRow
 
     arguments = {"base_url": chat.url, "num_concurrent": at_once, "max_retries": attempts, "retry_backoff_s": 0.05}
     model = {"name": "chat", "model": "focus_gpt4o", "args": {**arguments, "timeout": 2}, "frames": 2}

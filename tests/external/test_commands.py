@@ -12,7 +12,7 @@ from focus_eval.bench.benchmarks.registry import read_rates
 from focus_eval.cli import app
 from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismatch, UnknownName
 from focus_eval.external.commands.exchange import selection_files
-from focus_eval.keyframes.rows.records import RowWriter
+from focus_eval.keyframes.rows.json_lines import RowWriter
 from tests.bench.report.simulated import Simulation, simulate_run
 from tests.external.imports.test_lmms_logs import line, write_log
 from tests.support.bench.commands import called

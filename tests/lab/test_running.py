@@ -21,7 +21,8 @@ from focus_eval.bench.report.run import load_run
 from focus_eval.bench.rows.store import StoredRows
 from focus_eval.cli import app
 from focus_eval.core.errors import InvalidInput, RunError
-from focus_eval.keyframes.rows.records import RowWriter, SelectionRow, values_of
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import SelectionRow, values_of
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.samplers.topk import TopK
 from focus_eval.lab import simulation as running

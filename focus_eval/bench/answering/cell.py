@@ -14,7 +14,8 @@ from focus_eval.bench.rows.store import PROMPT_FILE, StoredRows
 from focus_eval.core.errors import InvalidInput, RunError
 from focus_eval.core.types import FramePolicy
 from focus_eval.keyframes.rows.files import locked_at_once, write_sealed_json
-from focus_eval.keyframes.rows.records import AnswerRow, CellNames, RowT, RowWriter, SelectionRow, answer_row
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import AnswerRow, CellNames, RowT, SelectionRow, answer_row
 
 
 def describe_part(file: Path, document: Callable[[], Mapping[str, object]]) -> None:

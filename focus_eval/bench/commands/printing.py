@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.files import write_text
 from focus_eval.keyframes.commands.console import table_console
-from focus_eval.keyframes.rows.records import write_text
 
 if TYPE_CHECKING:
     from focus_eval.bench.report.rendering import Table

@@ -203,7 +203,7 @@ def write_report(
 
 def _write_tables(run: Run, target: Path, tables: Sequence[Table], sheets: Sequence[str]) -> list[Path]:
     """Write all tables as Markdown, behind the run's faults, and LaTeX, and each as a sheet; return the paths."""
-    from focus_eval.keyframes.rows.records import write_text
+    from focus_eval.core.files import write_text
 
     paths = [target / name for name in ("report.md", "report.tex", *sheets)]
     for path in paths[:2]:
@@ -298,7 +298,7 @@ def _write_comparison(path: Path, runs: Sequence[Run], tables: Sequence[Table]) 
     """Write a self-contained page with the comparison and the facts of both runs; return `path`."""
     from focus_eval.bench.report.layouts import results_table
     from focus_eval.bench.report.page.html import render_sections, run_facts
-    from focus_eval.keyframes.rows.records import write_text
+    from focus_eval.core.files import write_text
 
     sections: list[tuple[str, list[str | Table]]] = [("The comparison", [*tables])]
     for name, run in zip("AB", runs, strict=True):

@@ -20,7 +20,8 @@ from focus_eval.keyframes.commands.console import counted
 from focus_eval.keyframes.llms.registry import Model
 from focus_eval.keyframes.question_sheet import SheetRow
 from focus_eval.keyframes.rows.identity import identity_hash
-from focus_eval.keyframes.rows.records import AnswerRow, CellNames, RowWriter, SelectionRow, answer_row, error_line
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow, answer_row, error_line
 from focus_eval.keyframes.selection import VideoSelection
 
 # Part of the identity of the answers: raise it when the prompt changes.

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from focus_eval.bench.demo.photographs import PHOTOGRAPHS
 from focus_eval.bench.demo.storyboard import VIDEO_IDS, BoardQuestion, Storyboard, render, storyboards
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
+from focus_eval.core.files import replace_file
 from focus_eval.core.processes import follow_parent
-from focus_eval.keyframes.rows.records import replace_file
 
 if TYPE_CHECKING:
     from multiprocessing.queues import SimpleQueue

@@ -35,15 +35,8 @@ from focus_eval.bench.rows.store import POOL_NAME, FinishedQuestions, StoredRows
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.keyframes.rows.files import FolderLock, locked_at_once, read_sealed_json, set_aside, write_sealed_json
 from focus_eval.keyframes.rows.identity import git_revision, identity_hash, versions
-from focus_eval.keyframes.rows.records import (
-    AnswerRow,
-    CellNames,
-    RowWriter,
-    SelectionRow,
-    cut_torn_line,
-    name_file_in_errors,
-    write_rows,
-)
+from focus_eval.keyframes.rows.json_lines import RowWriter, cut_torn_line, name_file_in_errors, write_rows
+from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow
 
 #     RESULTS/pool/selections/NAME/   one selection, whichever matrices ask for it
 #     RESULTS/pool/answers/NAME/      one cell

@@ -37,7 +37,8 @@ from focus_eval.keyframes.pipeline.selector import (
 )
 from focus_eval.keyframes.pipeline.source import UnreadVideo
 from focus_eval.keyframes.pipeline.timing import SharedClock, charged_rows
-from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.video.feed import DecodeProcesses, n_processes_for
 from focus_eval.keyframes.video.reader import VideoReader
 from focus_eval.keyframes.video.verification import note_first_sight

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.bench.report.run import Run
+from focus_eval.core.files import write_text
 from focus_eval.core.resources import read_yaml, resource_path
-from focus_eval.keyframes.rows.records import SelectionRow, write_text
+from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.samplers.registry import SAMPLERS
 
 OUR_KEY = "focus_eval"

@@ -15,8 +15,8 @@ from focus_eval.bench.rows.store import parquet_records
 from focus_eval.core.errors import InvalidInput, SelectionMismatch
 from focus_eval.core.resources import HALF_ESCAPED, open_unpacked, whole_texts
 from focus_eval.core.types import VideoInfo
+from focus_eval.keyframes.rows.json_lines import read_lines as read_run_lines
 from focus_eval.keyframes.rows.records import Origin, SelectionRow, stated_row
-from focus_eval.keyframes.rows.records import read_lines as read_run_lines
 
 _SUFFIXES = (".jsonl", ".parquet")
 LinesOf = Callable[[Path], Iterator[tuple[int, dict[str, Any]]]]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import IO
 
 from focus_eval.core.errors import DamagedFile, InvalidInput
+from focus_eval.core.files import replace_file
 from focus_eval.keyframes.rows.files import locked_at_once
-from focus_eval.keyframes.rows.records import replace_file
 
 # Checksums inside the zip (sha256sum format); not unpacked, since the run may grow.
 SUMS_FILE = "SHA256SUMS"

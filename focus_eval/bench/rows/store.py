@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from focus_eval.core.errors import DamagedFile, InvalidInput, RowsChanged, printable
+from focus_eval.core.files import replace_file
 from focus_eval.keyframes.rows.files import (
     DIGEST_KEY,
     NO_DIGEST,
@@ -30,17 +31,8 @@ from focus_eval.keyframes.rows.files import (
     set_aside,
     write_sealed_json,
 )
-from focus_eval.keyframes.rows.records import (
-    AnswerRow,
-    RowT,
-    SelectionRow,
-    is_row,
-    parse_line,
-    read_rows,
-    replace_file,
-    values_of,
-    write_rows,
-)
+from focus_eval.keyframes.rows.json_lines import is_row, parse_line, read_rows, write_rows
+from focus_eval.keyframes.rows.records import AnswerRow, RowT, SelectionRow, values_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from focus_eval.bench.rows.entries import FileEntry
 from focus_eval.core.errors import SelectionMismatch
+from focus_eval.core.files import write_text
 from focus_eval.core.options import option
 from focus_eval.core.resources import read_json, read_text
 from focus_eval.core.types import Question
 from focus_eval.external.imports.formats import SelectionFormat, Source
-from focus_eval.keyframes.rows.records import write_text
 
 # The public FOCUS code writes both files; AKS's code writes only the first.
 FRAMES_FILE, DETAILS_FILE = "selected_frames.json", "sampling_details.json"

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from focus_eval.bench.rows.entries import FileEntry, is_rows_path, read_own_rows
 from focus_eval.core.errors import SelectionMismatch
+from focus_eval.core.files import replace_file
 from focus_eval.external.imports.formats import SelectionFormat, Source
 from focus_eval.external.imports.loading import selections_hash
-from focus_eval.keyframes.rows.records import replace_file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ import numpy as np
 import typer
 
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
+from focus_eval.core.files import write_text
 from focus_eval.core.options import parse_assignments
 from focus_eval.core.types import checked_query, local_path
 from focus_eval.keyframes.commands.console import (
@@ -39,7 +40,6 @@ from focus_eval.keyframes.commands.sheets import (
     open_sheet,
     select_sheet,
 )
-from focus_eval.keyframes.rows.records import write_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

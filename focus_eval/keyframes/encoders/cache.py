@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput
+from focus_eval.core.files import replace_file
 from focus_eval.core.types import IntArray, Pixels
-from focus_eval.keyframes.rows.records import replace_file
 
 
 class FeatureCache:

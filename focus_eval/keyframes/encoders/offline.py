@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import InvalidInput, MissingDependency
 from focus_eval.core.extras import install_command
+from focus_eval.core.files import replace_file
 from focus_eval.core.resources import cache_folder, read_text
 from focus_eval.core.types import FloatArray, Pixels, checked_query
 from focus_eval.keyframes.encoders.base import Encoder, checked_frames
 from focus_eval.keyframes.encoders.cost import efficientnet_lite0_gmacs
-from focus_eval.keyframes.rows.records import replace_file
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.offline_towers import FrameClassifier, SentenceEncoder

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from focus_eval.core.errors import EncoderError, FocusEvalError, InvalidInput, MissingWeights, unknown_name
+from focus_eval.core.files import replace_file
 from focus_eval.core.resources import cache_folder
 from focus_eval.keyframes.encoders.registry import ENCODERS, read_encoder
-from focus_eval.keyframes.rows.records import replace_file
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

@@ -21,8 +21,8 @@ from typing import Any, BinaryIO
 from filelock import FileLock, Timeout
 
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
+from focus_eval.core.files import replace_file
 from focus_eval.core.resources import read_json_object, whole_text
-from focus_eval.keyframes.rows.records import replace_file
 
 DIGEST_KEY = "focus_eval.sha256"
 NO_DIGEST = "0" * 64

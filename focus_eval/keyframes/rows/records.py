@@ -1,4 +1,4 @@
-"""Rows: the record of one question, written so that a kill loses at most the row being written.
+"""Rows of selections and answers: their fields, and how they are built from parts.
 
 Two kinds of rows, both append-only JSON lines: a `SelectionRow` holds the chosen frames and their cost; an `AnswerRow`
 holds one model's answer from them. They are joined on (benchmark, question_id, selection_id), never on position.
@@ -6,20 +6,14 @@ holds one model's answer from them. They are joined on (benchmark, question_id, 
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import astuple, dataclass, field, fields, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from focus_eval.core.errors import DamagedFile, FocusEvalError, InvalidInput, RunError, printable
-from focus_eval.core.resources import HALF_ESCAPED, whole_text, whole_texts
+from focus_eval.core.errors import FocusEvalError, printable
 from focus_eval.core.types import (
     ClipReport,
     FloatArray,
@@ -289,147 +283,6 @@ def values_of(row: SelectionRow | AnswerRow) -> dict[str, object]:
     return {name: getattr(row, name) for name in row.__slots__}
 
 
-# Rare fields, omitted when empty.
-_LEFT_OUT_IF_EMPTY = ("evidence_intervals", "is_cut", "prompt_note")
-
-
-class RowWriter:
-    """Appends rows to one JSON-lines file, one writer per file.
-
-    An incomplete last line, left by a killed writer, is cut off when the file is opened again.
-    """
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            cut_torn_line(path)
-        self.path = path
-        self._file = open(path, "ab")  # noqa: SIM115 (closed by close)
-
-    def write(self, row: SelectionRow | AnswerRow) -> None:
-        """Append `row` as one line and flush it to the operating system; raise RunError if that fails."""
-        values = {name: value for name, value in values_of(row).items() if value or name not in _LEFT_OUT_IF_EMPTY}
-        line = json.dumps(values, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        with name_file_in_errors(self.path):
-            self._file.write(whole_text(line).encode() + b"\n")
-            self._file.flush()
-
-    def close(self) -> None:
-        """Sync the file to the disk and close it; a second call does nothing."""
-        if not self._file.closed:
-            with name_file_in_errors(self.path), closing(self._file):
-                os.fsync(self._file.fileno())
-
-
-def write_rows(path: Path, rows: Iterable[SelectionRow | AnswerRow]) -> Path:
-    """Write `rows` to a JSON-lines file atomically, create its folder if needed, and return `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as part:
-        part.unlink(missing_ok=True)  # left by a killed process with the same id
-        with closing(RowWriter(part)) as writer:
-            for row in rows:
-                writer.write(row)
-    return path
-
-
-@contextmanager
-def name_file_in_errors(path: Path) -> Iterator[None]:
-    """Turn an `OSError` of the `with` block into a `RunError` that names `path`."""
-    try:
-        yield
-    except OSError as error:
-        raise RunError(
-            f"{path}: cannot be written ({error.strerror or error}); run again when it can, finished rows are kept"
-        ) from error
-
-
-def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:
-    """Yield the complete rows of a JSON-lines file in file order, without an incomplete last line.
-
-    Raises:
-        InvalidInput: a broken line that is not the last, or one with other fields; names file and line.
-    """
-    for number, values in read_lines(path):
-        yield _row(values, kind, location=f"{path}:{number}")
-
-
-def is_row(line: bytes, kind: type[RowT], *, location: str) -> bool:
-    """Return True if `line`, one line of a JSON-lines file, can be read as a row of this kind; errors mean False."""
-    try:
-        _row(parse_line(line, location=location), kind, location=location)
-    except InvalidInput:
-        return False
-    return True
-
-
-def _row(values: dict[str, Any], kind: type[RowT], *, location: str) -> RowT:
-    """The row of `values`; raises InvalidInput, naming `location`, for an unknown or a missing field."""
-    field_names = {declared.name for declared in fields(kind)}
-    if unknown := set(values) - field_names:
-        raise InvalidInput(f"{location}: not a {kind.__name__}; it has no field {min(unknown)!r}")
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise InvalidInput(f"{location}: not a {kind.__name__} ({error})") from error
-
-
-def read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the number, from 1, and the fields of each line of a JSON-lines file, without an incomplete last line.
-
-    Raises:
-        InvalidInput: a line that is not a JSON object; names file and line.
-    """
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            yield number, parse_line(line, location=f"{path}:{number}")
-
-
-def parse_line(line: bytes, *, location: str) -> dict[str, Any]:
-    """Return the fields of one line of a JSON-lines file.
-
-    Raises:
-        InvalidInput: a line that is not a JSON object; names `location`.
-    """
-    try:
-        values = json.loads(text := line.decode())
-        values = whole_texts(values) if HALF_ESCAPED.search(text) else values
-    except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{location}: not a JSON row ({error}); the file was edited or damaged") from error
-    if not isinstance(values, dict):
-        raise DamagedFile(f"{location}: not a row but {type(values).__name__}")
-    return values
-
-
-@contextmanager
-def replace_file(path: Path) -> Iterator[Path]:
-    """Yield the path of an unfinished file, which replaces `path` if the block succeeds and is removed if it fails.
-
-    Raises:
-        InvalidInput: the folder does not exist or cannot be written.
-    """
-    # Random name: threads share a process id, and processes of two nodes may collide on one disk.
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        yield part
-        with open(part, "rb") as file:
-            os.fsync(file.fileno())  # otherwise a power cut may keep the name without the content
-        os.replace(part, path)
-    except OSError as error:
-        raise InvalidInput(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write a UTF-8 file atomically, create its folder if needed, and return `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_file(path) as part:
-        part.write_text(text, encoding="utf-8")
-    return path
-
-
 def error_line(error: BaseException) -> str:
     """Return the message of `error` as one printable line for a row.
 
@@ -437,23 +290,6 @@ def error_line(error: BaseException) -> str:
     """
     text = printable(" ".join(str(error).split()))
     return text if isinstance(error, FocusEvalError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
-
-
-def cut_torn_line(path: Path) -> None:
-    """Cut the file at `path` after its last line feed: a killed writer may have left half a line."""
-    with open(path, "rb+") as file:
-        end = file.seek(0, os.SEEK_END)
-        keep = end
-        while keep > 0:
-            start = max(0, keep - 65536)
-            file.seek(start)
-            newline = file.read(keep - start).rfind(b"\n")
-            if newline >= 0:
-                keep = start + newline + 1
-                break
-            keep = start
-        if keep != end:
-            file.truncate(keep)
 
 
 # Rows of samplers, files and logs are all built by the functions below.

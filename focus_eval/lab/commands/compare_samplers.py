@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from focus_eval.bench.commands.printing import print_table
+from focus_eval.core.files import write_text
 from focus_eval.core.options import parse_named
 from focus_eval.keyframes.commands.console import MinutesOption, counted, name_completion, naming_out, print_folded
-from focus_eval.keyframes.rows.records import write_text
 from focus_eval.lab.commands.check import (
     RelevanceOption,
     ScanRelevanceOption,

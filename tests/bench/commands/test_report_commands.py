@@ -21,7 +21,7 @@ from focus_eval.bench.report import run as run_module
 from focus_eval.bench.report.page.thumbnails import evidence_frames, thumbnail_maker
 from focus_eval.bench.report.run import load_run
 from focus_eval.core.errors import InvalidInput, RunError, VideoError
-from focus_eval.keyframes.rows.records import RowWriter
+from focus_eval.keyframes.rows.json_lines import RowWriter
 from tests.bench.report.simulated import Simulation, simulate_run
 from tests.support.bench.commands import called
 from tests.support.keyframes.clips import write_clip

@@ -19,7 +19,8 @@ from focus_eval.bench.report.page.html import render_html
 from focus_eval.bench.report.run import load_run
 from focus_eval.bench.rows.store import FinishedQuestions, StoredRows, compact
 from focus_eval.core.errors import InvalidInput
-from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import SelectionRow
 from tests.support.bench.load import measured, write_load_matrix
 from tests.support.bench.matrix_rows import run_matrix
 

@@ -27,7 +27,8 @@ from focus_eval.keyframes.encoders.dual_encoder import ClipScorer
 from focus_eval.keyframes.encoders.registry import make_encoder
 from focus_eval.keyframes.encoders.torch_scorer import TorchScorer
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
-from focus_eval.keyframes.rows.records import BLOCKING_STAGES, RowWriter
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import BLOCKING_STAGES
 from focus_eval.keyframes.video import feed
 from tests.support.bench.matrix_rows import run_matrix
 from tests.support.keyframes.random_weights import write_tiny_clip

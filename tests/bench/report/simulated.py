@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from focus_eval.core.types import Question
-from focus_eval.keyframes.rows.records import AnswerRow, KnownSelection, Origin, RowWriter, SelectionRow, selection_row
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import AnswerRow, KnownSelection, Origin, SelectionRow, selection_row
 
 SECONDS = {"short": (40, 150), "medium": (240, 900), "long": (1300, 3000)}
 CPU = "cpu: a processor"

@@ -12,7 +12,8 @@ from focus_eval.bench.report.layouts import results_table
 from focus_eval.bench.report.measures import question_means
 from focus_eval.bench.report.run import Run, labels_of, load_run
 from focus_eval.core.errors import InvalidInput
-from focus_eval.keyframes.rows.records import AnswerRow, RowWriter, SelectionRow
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from tests.bench.report.simulated import Simulation, simulate_run
 
 SELECTION = SelectionRow(

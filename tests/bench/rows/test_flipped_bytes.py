@@ -211,7 +211,7 @@ def test_broken_lines_are_kept_aside_and_asked_again(finished_run, tmp_path, cap
     run = tmp_path / "runs" / "run"
     complete_run(matrix, out=run)
     part = sorted(run.glob("selections/*"))[0]
-    from focus_eval.keyframes.rows.records import RowWriter
+    from focus_eval.keyframes.rows.json_lines import RowWriter
 
     rows = list(StoredRows(part, SelectionRow))
     for old in part.glob("*.parquet"):

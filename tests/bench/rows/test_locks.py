@@ -12,8 +12,8 @@ from filelock import Timeout
 
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.core.errors import RunError
+from focus_eval.core.files import replace_file
 from focus_eval.keyframes.rows.files import FolderLock
-from focus_eval.keyframes.rows.records import replace_file
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,8 @@ from focus_eval.bench.report.run import load_run
 from focus_eval.bench.rows.store import StoredRows, part_writer
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.types import ClipReport, Question, Selection, TextPulls, VideoInfo, frozen_floats, frozen_ints
-from focus_eval.keyframes.rows.records import (
-    Origin,
-    SelectionRow,
-    known_selection,
-    read_rows,
-    selection_row,
-    write_rows,
-)
+from focus_eval.keyframes.rows.json_lines import read_rows, write_rows
+from focus_eval.keyframes.rows.records import Origin, SelectionRow, known_selection, selection_row
 
 # A row of a log that tells neither the video's length nor the frames.
 UNKNOWN = {

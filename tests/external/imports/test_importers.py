@@ -13,7 +13,8 @@ from focus_eval.bench.rows.entries import file_entry
 from focus_eval.core.errors import FocusEvalError, InvalidInput, SelectionMismatch
 from focus_eval.core.types import Question, VideoInfo
 from focus_eval.external.imports.loading import load_selections, rows_of_selections, selections_hash
-from focus_eval.keyframes.rows.records import RowWriter, SelectionRow
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import SelectionRow
 
 
 def questions(*ids, video=None, seconds=100.0):

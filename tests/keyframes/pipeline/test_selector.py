@@ -22,7 +22,8 @@ from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.selector import Encoding, Selector
 from focus_eval.keyframes.pipeline.source import OpenVideo, UnreadVideo
-from focus_eval.keyframes.rows.records import BLOCKING_STAGES, RowWriter, SelectionRow
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import BLOCKING_STAGES, SelectionRow
 from focus_eval.keyframes.samplers.base import Choice, FlatSource, FrameSampler, derived_rng
 from focus_eval.keyframes.selection import query_question, selection_of
 from focus_eval.keyframes.video import open_video
@@ -257,7 +258,7 @@ def test_wrong_names_are_refused_with_the_nearest(clip):
 
 def test_a_query_that_the_encoder_cuts_is_counted(clip, tmp_path):
     from focus_eval.bench.report.run import load_run
-    from focus_eval.keyframes.rows.records import RowWriter
+    from focus_eval.keyframes.rows.json_lines import RowWriter
 
     class Short(Brightness):
         def is_cut(self, query):

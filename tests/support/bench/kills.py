@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.bench.rows.store import COST_COLUMNS, parquet_records
-from focus_eval.keyframes.rows.records import read_lines
+from focus_eval.keyframes.rows.json_lines import read_lines
 
 KINDS = ("SIGKILL", "SIGTERM", "SIGINT", "cut")
 # Not among the kinds: an open video is then blamed, and its questions have other rows until they are asked again.

@@ -25,7 +25,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from focus_eval.keyframes.rows.records import AnswerRow, RowWriter, SelectionRow
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from tests.support.bench.official_tasks import share_index
 
 ROOT = Path(__file__).resolve().parents[3]

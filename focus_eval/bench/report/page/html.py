@@ -46,8 +46,8 @@ from focus_eval.bench.report.rendering import (
     to_csv,
 )
 from focus_eval.bench.report.run import Run, load_run, sampler_order
+from focus_eval.core.files import write_text
 from focus_eval.keyframes.figures import css_variables
-from focus_eval.keyframes.rows.records import write_text
 
 _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _SCRIPTS = ("elements", "sorting", "points", "timeline", "answers", "question", "browser", "address", "start")

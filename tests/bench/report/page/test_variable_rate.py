@@ -13,7 +13,8 @@ from focus_eval.core.types import Question
 from focus_eval.keyframes.encoders.registry import make_encoder
 from focus_eval.keyframes.llms.registry import make_llm
 from focus_eval.keyframes.pipeline.selector import Selector
-from focus_eval.keyframes.rows.records import SelectionRow, read_rows, write_rows
+from focus_eval.keyframes.rows.json_lines import read_rows, write_rows
+from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.samplers.registry import make_sampler
 from tests.support.keyframes.clips import write_clip
 

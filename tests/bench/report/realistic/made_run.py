@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from focus_eval.keyframes.rows.identity import identity_hash
-from focus_eval.keyframes.rows.records import AnswerRow, RowWriter, SelectionRow
+from focus_eval.keyframes.rows.json_lines import RowWriter
+from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 
 BENCHMARKS = ("longvideobench", "vsibench")
 MODELS = ("small_vl", "large_vl")
