@@ -589,7 +589,7 @@ def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: Fra
     default = type(sampler)().options
     changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
-    # Questions come from the source even for a sampler that never pulls.
+    # Hash the source even for a sampler that never pulls: its questions come from there.
     scan, llm = source.scan_encoder(sampler, config), scripted_llm(sampler)
     identity = selection_identity(
         sampler,

@@ -256,7 +256,7 @@ def _fitted_trace(
 
 
 def _fitted_background(world: World, cuts: FloatArray, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """The background without what changes from frame to frame, float32 `(n,)`."""
+    """The part of the background that does not change from frame to frame, float32 `(n,)`."""
     levels = rng.standard_normal(cuts.size + 1).astype(np.float32)
     smooth = autoregression(0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ)), n, rng)
     share, smooth_share = np.float32(world.shot_share), np.float32(1 - world.shot_share - world.noise**2)
@@ -266,7 +266,7 @@ def _fitted_background(world: World, cuts: FloatArray, n: int, rng: np.random.Ge
 
 
 def _seen_events(evidence: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The moments, ascending, and start and length of what is seen of each, all `(n,)`."""
+    """Moments of the evidence, ascending, and start and length of each visible event, all `(n,)`."""
     if evidence.ndim == 2:
         ordered = evidence[np.argsort(evidence.mean(axis=1), kind="stable")]
         return ordered.mean(axis=1), ordered[:, 0], ordered[:, 1] - ordered[:, 0]
@@ -275,7 +275,7 @@ def _seen_events(evidence: FloatArray, rng: np.random.Generator) -> tuple[FloatA
 
 
 def _seen_around(centres: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Start and length of what is seen around each of `centres`, anywhere in it, both `(n,)`."""
+    """Start and length of a visible event around each of `centres`, which lie anywhere in it, both `(n,)`."""
     lengths = _SEEN_MEDIAN_SECONDS * np.exp(_SEEN_LOG_DEVIATION * rng.standard_normal(centres.size))
     return centres - lengths * rng.uniform(size=centres.size), lengths
 

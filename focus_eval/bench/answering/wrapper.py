@@ -41,7 +41,7 @@ class Wrapper(Protocol):
 
 
 def form_batches(model: Wrapper, queue: list[TaskQuestion]) -> list[list[TaskQuestion]]:
-    """Return `queue` in the batches, and the order, of the stock wrapper.
+    """Return `queue` in batches with the order that the stock wrapper would use.
 
     Equal batches have equal padding, which makes answers comparable with a stock run. One question at a time needs no
     order, and keeps that of the documents: neighbours often share a video. Only questions of one task and split go

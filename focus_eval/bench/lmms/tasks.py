@@ -364,9 +364,9 @@ def subtitles_of_task(task: str, arguments: Mapping[str, object]) -> SubtitleFac
 
 
 def leave_subtitles_out(task: ConfigurableTask) -> None:
-    """Let a task of lmms-eval write prompts without subtitles, if it is one that writes those of its own even frames.
+    """Let a task of lmms-eval that writes the subtitles of its own even frames write prompts without them.
 
-    The function that writes them stays as the attribute `with_subtitles` of the one that takes its place. Frames that
+    The original function is kept as the attribute `with_subtitles` of its replacement. Frames that
     the task itself would decode are replaced by the path of the video.
     """
     facts = subtitles_of_task(task.config.task, task.lmms_eval_specific_kwargs or {})

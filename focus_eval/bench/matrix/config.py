@@ -394,7 +394,7 @@ def _published_gigabytes(encoder: str, options: Mapping[str, object]) -> float:
 
 
 class SamplerConfig(StrictModel):
-    """One sampler; an option given as a list is tried with each of its values, in all combinations.
+    """One sampler; options given as lists are expanded to all combinations of their values.
 
     Options may also follow the name: `focus:alpha=0.1`.
 

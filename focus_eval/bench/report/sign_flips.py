@@ -20,7 +20,7 @@ ADDED_VIDEO_WEIGHT = 0.5
 _VIDEOS_AT_ONCE = 64
 _RUNS_AT_ONCE = 32  # blocks fit the processor's cache; 400 at once take three times as long
 _HALVINGS = 16
-# Draws of a simulated test, and how many of them a p at its level has as far from 0.
+# Sign assignments drawn per simulated test: the first, or enough for the second to lie beyond the adjusted level.
 _FINDING_DRAWS, _DRAWS_BEYOND = 400, 10
 
 

@@ -320,7 +320,7 @@ class LogImport:
         return counts
 
     def _metric(self) -> str:
-        """The name of the score's metric: the option's, or the first with a verdict in the first line."""
+        """The name of the score's metric: the option `metric`, or the first metric of line 1 that has a verdict."""
         first = first_record(self.log, is_tolerant=self.is_tolerant)
         if first is None:
             return ""

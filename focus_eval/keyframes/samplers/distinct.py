@@ -13,7 +13,7 @@ from focus_eval.core.types import IntArray, VideoInfo
 from focus_eval.keyframes.samplers.ledger import Ledger
 
 TWIN_COSINE = 0.95
-TWIN_LEVELS = 4.0  # of 255
+TWIN_LEVELS = 4.0  # mean difference of grey levels, of 255
 # A frame replaces a twin only if its relevance is at least this share of the largest; otherwise the twin stays.
 LEAST_RELEVANCE_SHARE = 0.5
 # Candidates that may replace a twin: many if embeddings are known, few if pictures must be decoded.

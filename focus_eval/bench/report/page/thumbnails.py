@@ -40,7 +40,7 @@ class Pictures:
         self._is_limited = budget_bytes is not None
         self._left_bytes = 10**12 if budget_bytes is None else budget_bytes
         self._left_questions = n_questions
-        self._made = [0, 0]  # pictures, bytes
+        self._made = [0, 0]  # number of pictures so far, and their bytes
 
     def make_ahead(self, questions: Iterable[Sequence[SelectionRow]]) -> None:
         """Make the pictures of all questions in one pass per video, unless a limit leaves some out."""
