@@ -59,6 +59,10 @@ class VideoError(FocusEvalError):
     """A video file that cannot be read as requested; the message starts with its path."""
 
 
+class DamagedFrame(VideoError):
+    """A frame that cannot be decoded, of a file whose other frames may be."""
+
+
 class EncoderError(FocusEvalError):
     """An encoder that returned no usable relevance, or cannot provide the requested output."""
 

@@ -21,17 +21,12 @@ from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.selector import QuestionRequest, Selector, choose_on_video
 from focus_eval.keyframes.pipeline.source import OpenVideo
 from focus_eval.keyframes.pipeline.stretch import Stretch
-from focus_eval.keyframes.select import (
-    QUERIES_AT_ONCE,
-    cut_warning,
-    pixel_warning,
-    standout_warning,
-    vocabulary_warning,
-)
-from focus_eval.keyframes.selection import VideoSelection, selection_of
+from focus_eval.keyframes.select import QUERIES_AT_ONCE
+from focus_eval.keyframes.selection import VideoSelection, naming_skip_damaged, selection_of
 from focus_eval.keyframes.video import displayed, open_source
 from focus_eval.keyframes.video.feed import DecodeProcesses
 from focus_eval.keyframes.video.verification import is_video_name
+from focus_eval.keyframes.warnings import check_query, selection_warning
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.video.reader import VideoReader
@@ -96,6 +91,7 @@ class SearchPool:
                     future.result()
             except BaseException as error:  # an interrupt reaches this thread alone
                 pool.shutdown(wait=False, cancel_futures=True)
+                self._processes.close()
                 self._stopped_by = error
                 for batcher in list(self._underway):  # their videos end at the next batch
                     batcher.stop(error)
@@ -156,21 +152,17 @@ class SearchPool:
             with self._lock:
                 self._underway.discard(batcher)
         for (name, request), outcome in zip(requests.items(), outcomes, strict=True):
-            encoder = request.selector.encoder
-            if outcome.row is None:
-                results[name] = outcome.error or RunError("a question without a row or an error")
+            try:
+                with naming_skip_damaged():
+                    row = outcome.selected_row()
+            except Exception as error:  # noqa: BLE001 (handed over: one row never ends all)
+                results[name] = error
                 continue
-            warnings = (
-                vocabulary_warning(encoder, request.question.query),
-                pixel_warning(reader),
-                cut_warning(outcome.row),
-                standout_warning(encoder, outcome.row),
-            )
             results[name] = selection_of(
-                outcome.row,
+                row,
                 sampler_version=request.selector.sampler.version,
                 reopen=self.opener(job[0].path),
-                warning=" ".join(filter(None, warnings)),
+                warning=selection_warning(row, encoder=request.selector.encoder, reader=reader),
             )
         return [(search, results[search.name]) for search in job]
 
@@ -180,7 +172,7 @@ class SearchPool:
             reason := selector.sampler.infeasible_reason(selector.info_of(OpenVideo(reader=reader)), k=selector.k)
         ) is not None:
             raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
-        vocabulary_warning(selector.encoder, search.question.query)  # refuses a query that cannot be read
+        check_query(search.question.query, selector.encoder)
         return QuestionRequest(selector=selector, question=search.question)
 
 
@@ -216,7 +208,8 @@ def _with_pictures(part: Sequence[tuple[Search, Result]], reader: VideoReader) -
     selections = [result for _, result in part if isinstance(result, VideoSelection)]
     frames = sorted({frame for selection in selections for frame in selection.keyframes})
     try:
-        pictures = _ReadPictures(dict(reader.stream(np.asarray(frames, dtype=np.int64))))
+        with naming_skip_damaged():
+            pictures = _ReadPictures(dict(reader.stream(np.asarray(frames, dtype=np.int64))))
     except FocusEvalError as error:
         if isinstance(error, RunError):
             raise

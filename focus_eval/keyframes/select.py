@@ -17,24 +17,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, overload
 
-import numpy as np
-
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.core.types import Pixels
 from focus_eval.keyframes.encoders.base import Encoder
-from focus_eval.keyframes.encoders.default import better_encoder_hint
 from focus_eval.keyframes.pipeline.relevance import Progress
 from focus_eval.keyframes.pipeline.selector import QuestionRequest, Selector, choose_on_video
 from focus_eval.keyframes.pipeline.source import OpenVideo
 from focus_eval.keyframes.pipeline.stretch import Stretch
-from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.samplers.base import FrameSampler
-from focus_eval.keyframes.selection import VideoSelection, query_question, selection_of
+from focus_eval.keyframes.selection import (
+    NO_QUERY,
+    VideoSelection,
+    naming_skip_damaged,
+    query_question,
+    selection_of,
+)
 from focus_eval.keyframes.settings import Budget, make_selector, sampler_for
 from focus_eval.keyframes.video import Video, open_source
 from focus_eval.keyframes.video.manifest import FileState, file_state
 from focus_eval.keyframes.video.pictures import PictureReader
 from focus_eval.keyframes.video.reader import VideoReader
+from focus_eval.keyframes.warnings import check_query, selection_warning
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
 Videos: TypeAlias = "list[str] | list[Path] | list[Pixels] | list[Video]"
 Queries: TypeAlias = "list[str] | tuple[str, ...]"
 
-NO_QUERY = "(no query)"
 # Queries of one video served at once, a thread each.
 QUERIES_AT_ONCE = 64
 
@@ -68,6 +70,7 @@ class SelectOptions(TypedDict, total=False):
     fps: float | None
     start_seconds: float
     end_seconds: float | None
+    skip_damaged: bool
 
 
 @overload
@@ -104,7 +107,7 @@ def select_keyframes(
             a summary: by default `uniform`, even in time, without a picture twice.
         progress: callback that is called as frames are scored.
         options: those of `KeyframeSelector`: `k` (8), `sampler`, `sampler_options`, `encoder`, `encoder_options`,
-            `seed`, `store`, `backend`, `share`, `seconds`, `fps`, `start_seconds`, `end_seconds`.
+            `seed`, `store`, `backend`, `share`, `seconds`, `fps`, `start_seconds`, `end_seconds`, `skip_damaged`.
 
     Raises:
         FocusEvalError: the video, an option or the encoder's output is invalid; the message has the remedy.
@@ -144,6 +147,9 @@ class KeyframeSelector:
         fps: pictures per second of a folder or an array, which do not state it.
         start_seconds, end_seconds: choose among frames of this stretch of the video, the end left out (None: to its
             end). Frames and times stay those of the whole video.
+        skip_damaged: of a video of which frames cannot be decoded, choose among the others, as if these had been cut
+            out. `selection.warning` says so, and `selection.facts["damaged_frames"]` has their number and that of all
+            frames. Otherwise the error of the first that is needed is raised.
         may_download: see `default_encoder`; by default the environment decides.
 
     Raises:
@@ -163,6 +169,7 @@ class KeyframeSelector:
     fps: float | None = None
     start_seconds: float = 0.0
     end_seconds: float | None = None
+    skip_damaged: bool = False
     may_download: Callable[[Checkpoint], bool] | None = None
 
     _budget: Budget = field(init=False, repr=False)
@@ -198,6 +205,7 @@ class KeyframeSelector:
                     store=self.store,
                     backend=self.backend,
                     stretch=self._stretch,
+                    skip_damaged=self.skip_damaged,
                     may_download=self.may_download,
                 )
             return self._selectors[key]
@@ -247,22 +255,21 @@ class KeyframeSelector:
             ) is not None:
                 raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
             questions = [query_question(reader.path, NO_QUERY if query is None else query) for query in queries]
-            warnings = [
-                [vocabulary_warning(selector.encoder, question.query), pixel_warning(reader)] for question in questions
-            ]
+            for question in questions:
+                check_query(question.query, selector.encoder)
             requests = [QuestionRequest(selector=selector, question=question) for question in questions]
             outcomes = choose_on_video(reader, requests, progress=progress, at_once=QUERIES_AT_ONCE)
         selections = []
-        for outcome, early_warnings in zip(outcomes, warnings, strict=True):
-            row = outcome.selected_row()
+        for outcome in outcomes:
+            with naming_skip_damaged():
+                row = outcome.selected_row()
             log.info("%s: %s chose %d keyframes for %r", row.video, row.sampler, len(row.keyframes or ()), row.query)
-            late_warnings = [cut_warning(row), standout_warning(selector.encoder, row)]
             selections.append(
                 selection_of(
                     row,
                     sampler_version=selector.sampler.version,
                     reopen=reopen,
-                    warning=" ".join(filter(None, [*early_warnings, *late_warnings])),
+                    warning=selection_warning(row, encoder=selector.encoder, reader=reader),
                 )
             )
         return selections
@@ -275,44 +282,3 @@ def _open_same(reopen: Callable[[], VideoReader], state: FileState) -> VideoRead
         reader.close()
         raise VideoError(f"{reader.path}: replaced or changed after its keyframes were chosen; select again")
     return reader
-
-
-def vocabulary_warning(encoder: Encoder | None, query: str) -> str:
-    """Return the warning that `query` names something outside the encoder's vocabulary; "" if it does not.
-
-    Raises:
-        InvalidInput: a query that the encoder cannot read.
-    """
-    if encoder is None or query == NO_QUERY or not (neighbours := encoder.known_neighbours(query)):
-        return ""
-    shown_query = query if len(query) <= 60 else f"{query[:57]}..."
-    return (
-        f"The encoder {encoder.name} may not know {shown_query!r}; the nearest it knows: {', '.join(neighbours)}. "
-        f"For an encoder that knows more: {better_encoder_hint()}."
-    )
-
-
-def cut_warning(row: SelectionRow) -> str:
-    """Return the warning that an encoder read the beginning of the query alone; "" if it read all of it."""
-    names = {"query_cut": row.encoder, "scan_query_cut": row.scan_encoder}
-    cutting = [name for fact, name in names.items() if row.facts.get(fact)]
-    if not cutting:
-        return ""
-    return f"The query is longer than {' and '.join(cutting)} can read: its end was left out. Shorten the query."
-
-
-def pixel_warning(reader: VideoReader) -> str:
-    """Return the warning that a reader shows HDR or stretched pixels as they are stored; "" if it does not."""
-    is_known = isinstance(reader, VideoReader)  # a plugin's reader may not describe its pixels
-    if not is_known or not reader.shows_stored or reader.appearance.is_plain:
-        return ""
-    return f"The colours or the shape of its pictures are not those of a screen: {'; '.join(reader.appearance.traits)}."
-
-
-def standout_warning(encoder: Encoder | None, row: SelectionRow) -> str:
-    """Return the warning that no scored frame is relevant enough to show what the query names; "" if one is."""
-    selection, bound = row.selection, encoder.least_shown if encoder else None
-    if bound is None or selection is None or row.query == NO_QUERY or not selection.pulled_relevance.size:
-        return ""
-    best = float(np.max(selection.pulled_relevance))
-    return f"Nothing stands out: the best relevance is {best:.2f}, below {bound:g}." if best < bound else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from focus_eval.core.errors import AnswerError, InvalidInput, SelectionMismatch
+from focus_eval.core.errors import AnswerError, DamagedFrame, InvalidInput, SelectionMismatch
 from focus_eval.core.files import replace_file
 from focus_eval.core.resources import whole_text
 from focus_eval.core.types import Pixels, Question, Selection, TimedText, checked_query, frozen_ints, whole_number
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from focus_eval.keyframes.llms.registry import Model, Reply
 
+NO_QUERY = "(no query)"
 MAX_QUERY_CHARACTERS = 100_000
 
 
@@ -62,7 +64,8 @@ class VideoSelection(Selection):
         sampler_version: of the sampler's code.
         reopen: opens the video again to read its pictures.
         warning: says that the encoder may not know what the query names, with the nearest it knows, that it could not
-            read the query to its end, or that nothing in the video stands out; "" without such doubts.
+            read the query to its end, that nothing in the video stands out, that keyframes look like one another, or
+            that damaged frames were left out; "" without such doubts.
         subtitles: lines of the video, see `with_subtitles`; () if none were given.
     """
 
@@ -129,7 +132,7 @@ class VideoSelection(Selection):
         """
         from PIL import Image
 
-        with self.reopen() as reader:
+        with naming_skip_damaged(), self.reopen() as reader:
             for frame, pixels in reader.stream(frozen_ints(self.keyframes)):
                 for _ in range(self.keyframes.count(frame)):
                     yield Image.fromarray(pixels)
@@ -239,6 +242,15 @@ class VideoSelection(Selection):
         if len(self.keyframes) > MAX_SHOWN:
             return f"<code>{html.escape(repr(self))}</code>"
         return sheet_html(self.sheet)
+
+
+@contextmanager
+def naming_skip_damaged() -> Iterator[None]:
+    """Name the option `skip_damaged` in the error of a frame that cannot be decoded."""
+    try:
+        yield
+    except DamagedFrame as error:
+        raise DamagedFrame(f"{error}, or skip what is damaged: --skip-damaged, skip_damaged=True in Python") from error
 
 
 def query_question(path: str | Path, query: str) -> Question:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from focus_eval.core.errors import InvalidInput
+from focus_eval.core.errors import DamagedFrame, InvalidInput
 from focus_eval.core.options import checked_values, make, named_options, option
-from focus_eval.core.types import usable_path
+from focus_eval.core.types import IntArray, usable_path
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.encoders.default import DOWNLOAD_VARIABLE, default_encoder, is_download_allowed, offer_text
 from focus_eval.keyframes.encoders.registry import make_encoder, make_scan_encoder
@@ -53,6 +53,7 @@ def make_selector(
     store: RelevanceStore | str | Path | None = None,
     backend: str = "pyav",
     stretch: Stretch | None = None,
+    skip_damaged: bool = False,
     may_download: Callable[[Checkpoint], bool] | None = None,
 ) -> Selector:
     """Return the selector for these names and options; no encoder is made for a sampler that never pulls.
@@ -96,6 +97,7 @@ def make_selector(
         stretch=stretch,
         timeline="seconds",
         usual_timeline="seconds",
+        skip_damaged=skip_damaged,
     )
 
 
@@ -211,12 +213,24 @@ def frames_in(seconds: float, selector: Selector, reader: VideoReader) -> int:
     encoder = selector.encoder
     if encoder is None or not encoder.reads_frames:
         return reader.info.n_frames
-    frames = np.unique(np.linspace(0, reader.info.n_frames - 1, 16).astype(np.int64))
+    even_frames = np.unique(np.linspace(0, reader.info.n_frames - 1, 16).astype(np.int64))
+    try:
+        a_frame = seconds_a_frame(encoder, reader, even_frames)
+    except DamagedFrame:
+        if not selector.skips_damaged:
+            raise
+        whole_frames = np.setdiff1d(even_frames, reader.damaged_frames())
+        a_frame = seconds_a_frame(encoder, reader, whole_frames) if whole_frames.size else 1.0
+    return int(seconds / a_frame)
+
+
+def seconds_a_frame(encoder: Encoder, reader: VideoReader, frames: IntArray) -> float:
+    """Return the seconds that decoding and encoding take for each of `frames`."""
     encoder.embed(reader.read(frames[:1]))  # loads the weights
     started = time.perf_counter()
     for _, pixels in decoded_batches(reader, frames, frames.size, Meter()):
         encoder.embed(pixels)
-    return int(seconds * frames.size / (time.perf_counter() - started))
+    return (time.perf_counter() - started) / frames.size
 
 
 def _checked_options(owner: str, options: Mapping[str, object]) -> Mapping[str, object]:

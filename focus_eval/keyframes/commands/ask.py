@@ -20,6 +20,7 @@ from focus_eval.keyframes.commands.select import (
     FramesOption,
     SamplerOption,
     SeedOption,
+    SkipDamagedOption,
     StoreOption,
     SubtitlesEncodingOption,
     SubtitlesOption,
@@ -93,6 +94,7 @@ def ask(
     fps: FpsOption = None,
     subtitles: SubtitlesOption = None,
     subtitles_encoding: SubtitlesEncodingOption = "",
+    skip_damaged: SkipDamagedOption = False,
     as_json: _JsonOption = False,
     yes: YesOption = False,
     questions: FromOption = None,
@@ -113,7 +115,7 @@ def ask(
     whole_number(max_tokens, "max_tokens")
     model = make_llm(llm)
     options = method_options(sampler, option, encoder, encoder_option)
-    options |= {"k": k, "seed": seed, "store": store}
+    options |= {"k": k, "seed": seed, "store": store, "skip_damaged": skip_damaged}
     sheet_options = SheetOptions(columns=column, videos=videos_folder, workers=workers, out=out, fps=fps)
     if check_sheet_options(context, _NOT_WITH_SHEET) and questions is not None:
         if _ask_from(questions, sheet_options, options, model, max_tokens=max_tokens, yes=yes):

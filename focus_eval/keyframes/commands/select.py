@@ -42,7 +42,6 @@ from focus_eval.keyframes.commands.sheets import (
 )
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from rich.table import Table as RichTable
 
     from focus_eval.keyframes.encoders.weights import Checkpoint
@@ -57,8 +56,8 @@ NOT_WITH_SHEET = {
     "sheet": "--sheet", "frames": "--frames", "png": "--png", "subtitles": "--subtitles", "as_json": "--json",
     "verbose": "--verbose",
 }  # fmt: skip
-# Keyframes whose pictures differ by less than this, of 255 grey levels, look alike.
-ALIKE_LEVELS = 4.0
+# Videos that a warning about several of them names.
+MAX_SHOWN_NAMES = 5
 
 SamplerOption = Annotated[
     str | None,
@@ -80,6 +79,10 @@ EncoderOptions = Annotated[
 SeedOption = Annotated[int, typer.Option(help="Seed of all random choices.")]
 StoreOption = Annotated[Path | None, typer.Option(help="Keep embeddings in this file for the next run.")]
 FpsOption = Annotated[float | None, typer.Option(help="Pictures per second of a folder of pictures.")]
+SkipDamagedOption = Annotated[
+    bool,
+    typer.Option("--skip-damaged", help="Of a damaged video, choose among the frames that can be decoded."),
+]
 FramesOption = Annotated[
     Path | None, typer.Option(help="Write the keyframes to this folder; names and EXIF have the times.")
 ]
@@ -146,6 +149,7 @@ def select(
     fps: FpsOption = None,
     subtitles: SubtitlesOption = None,
     subtitles_encoding: SubtitlesEncodingOption = "",
+    skip_damaged: SkipDamagedOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the selection as JSON and nothing else.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print the seconds of each stage too.")] = False,
@@ -157,7 +161,7 @@ def select(
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
     method = method_options(sampler, option, encoder, encoder_option)
-    method |= {"k": k, "seed": seed, "store": store, "backend": backend, "share": share}
+    method |= {"k": k, "seed": seed, "store": store, "backend": backend, "share": share, "skip_damaged": skip_damaged}
     options = SheetOptions(columns=column, videos=videos_folder, workers=workers, out=out, fps=fps)
     if check_sheet_options(context, NOT_WITH_SHEET) and questions is not None:
         n_failed = _select_from(questions, options, method, yes=yes, quiet=quiet)
@@ -258,9 +262,22 @@ def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelecti
         table_console().print(keyframe_table(selections))
         for selection in selections if outputs.verbose else ():
             print_folded(f"{selection.path.name}: {_seconds_line(selection.row)}")
-        for warning in dict.fromkeys(selection.warning for selection in selections if selection.warning):
-            print_folded(warning)
+        for line in _warning_lines(selections):
+            print_folded(line)
     return len(selections)
+
+
+def _warning_lines(selections: Sequence[VideoSelection]) -> list[str]:
+    """The warnings about several selections, each once, with its videos unless it is about all."""
+    names_by_warning: dict[str, list[str]] = {}
+    for selection in selections:
+        names_by_warning.setdefault(selection.warning, []).append(selection.path.name)
+    lines = []
+    for warning, names in names_by_warning.items():
+        shown = ", ".join(names[:MAX_SHOWN_NAMES])
+        more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
+        lines += [warning if len(names) == len(selections) else f"{shown}{more}: {warning}"] if warning else []
+    return lines
 
 
 def method_options(
@@ -449,28 +466,6 @@ def check_outputs(
             raise InvalidInput(f"{frames}: several videos are called {repeated[0]!r}; write them to different folders")
 
 
-def alike_keyframes(pictures: Mapping[int, NDArray[np.uint8]]) -> dict[int, int]:
-    """Return for each keyframe that resembles an earlier one the earlier one.
-
-    Two pictures are alike if their pixels, averaged over 16 x 16 fields, differ by less than `ALIKE_LEVELS` of 255 in
-    the mean.
-    """
-    from PIL import Image
-
-    fields = {
-        frame: np.asarray(Image.fromarray(pixels).resize((16, 16), Image.Resampling.BOX), dtype=np.float64)
-        for frame, pixels in pictures.items()
-    }
-    alike: dict[int, int] = {}
-    for frame, pixels in fields.items():
-        earlier_frames = [
-            earlier for earlier in fields if earlier < frame and np.abs(fields[earlier] - pixels).mean() < ALIKE_LEVELS
-        ]
-        if earlier_frames:
-            alike[frame] = earlier_frames[0]
-    return alike
-
-
 def keyframe_table(selections: Sequence[VideoSelection]) -> RichTable:
     """Return the keyframes of several videos as one table."""
     from rich.table import Table
@@ -495,7 +490,7 @@ def relevance_text(relevance: float) -> str:
 
 
 def _print(selection: VideoSelection, *, verbose: bool = False) -> None:
-    """Print the keyframes with relevance, similar earlier ones, and cost; with `verbose` the seconds of each stage."""
+    """Print the keyframes with relevance, and cost; with `verbose` the seconds of each stage."""
     from rich.table import Table
 
     from focus_eval.keyframes.export import MAX_SHOWN
@@ -504,12 +499,11 @@ def _print(selection: VideoSelection, *, verbose: bool = False) -> None:
     if len(selection.keyframes) > MAX_SHOWN:
         print_folded(f"{row.sampler}: {len(selection.keyframes)} keyframes; --out FILE writes them")
         return
-    alike = alike_keyframes(selection.thumbnails)
     table = Table(
         title=f"{row.sampler}: {counted(len(selection), 'keyframe')} of {counted(selection.video.n_frames, 'frame')}",
         title_justify="left",
     )
-    for name in ("keyframe", "time", "seconds", "relevance", *(["looks like"] if alike else [])):
+    for name in ("keyframe", "time", "seconds", "relevance"):
         table.add_column(name, justify="right", overflow="fold")
     subtitles = subtitle_cells(selection)
     if subtitles is not None:
@@ -518,23 +512,14 @@ def _print(selection: VideoSelection, *, verbose: bool = False) -> None:
         zip(selection.keyframes, selection.times, selection.relevance, selection.is_scored, strict=True)
     ):
         value = f"{'' if is_scored or np.isnan(relevance) else '~'}{relevance_text(relevance)}"
-        alike_cell = [str(alike.get(frame, ""))] if alike else []
         subtitle_cell = [] if subtitles is None else [subtitles[at]]
-        table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *alike_cell, *subtitle_cell)
+        table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *subtitle_cell)
     table_console().print(table)
     print_unspoken(selection)
-    first, stop = row.facts.get("stretch_frames", (0, selection.video.n_frames))
-    if len(selection.keyframes) < min(row.k, stop - first):
-        print_folded(f"fewer than k = {row.k}: sampler {row.sampler} may leave keyframes out (docs/samplers.md)")
-    elif len(selection.keyframes) < row.k:
-        part = "the video" if "stretch_frames" not in row.facts else "this part of the video"
-        print_folded(f"fewer than k = {row.k}: {part} has {counted(stop - first, 'frame')}")
+    if len(selection.keyframes) < row.k:
+        print_folded(f"fewer than k = {row.k}: {_why_fewer(row, selection.video.n_frames)}")
     if not selection.is_scored.all() and selection.n_pulls:
         print_folded("~: not scored; between the nearest scored frames")
-    if alike:
-        print_folded(
-            f"keyframes that look like an earlier one: {len(alike)} (mean pixel difference below {ALIKE_LEVELS:g}/255)"
-        )
     if row.text_pulls:
         print_folded(f"{counted(len(row.encoded_frames), 'frame')} scored for {1 + len(row.text_pulls)} texts")
     else:
@@ -551,6 +536,16 @@ def _print(selection: VideoSelection, *, verbose: bool = False) -> None:
         print_folded(_seconds_line(row))
     if selection.warning:
         print_folded(selection.warning)
+
+
+def _why_fewer(row: SelectionRow, n_frames: int) -> str:
+    first, stop = row.facts.get("stretch_frames", (0, n_frames))
+    n_damaged, _ = row.facts.get("damaged_frames", (0, 0))
+    n_usable = stop - first - n_damaged
+    if len(row.keyframes or ()) < min(row.k, n_usable):
+        return f"sampler {row.sampler} may leave keyframes out (docs/samplers.md)"
+    part = "this part of the video" if "stretch_frames" in row.facts else "the video"
+    return f"{part} has {counted(n_usable, 'frame')}{' that can be decoded' if n_damaged else ''}"
 
 
 def _seconds_line(row: SelectionRow) -> str:

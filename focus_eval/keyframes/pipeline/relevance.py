@@ -52,6 +52,10 @@ class FrameServer(Protocol):
         """Return the video's fingerprint, looked up in `store` once."""
         ...
 
+    def check_stopped(self) -> None:
+        """Raise what stopped the questions, if anything did."""
+        ...
+
 
 # Feature cache for the several texts of one question.
 QUESTION_BYTES = 1 << 30

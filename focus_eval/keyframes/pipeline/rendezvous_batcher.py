@@ -169,6 +169,11 @@ class RendezvousBatcher:
             waiting, self._waiting = self._waiting, []
         _fail_requests(waiting, error)
 
+    def check_stopped(self) -> None:
+        """Raise the error that `stop` was called with."""
+        if self._stopped_by is not None:
+            raise self._stopped_by
+
     def _serve_pass(self, requests: list[_Request]) -> None:
         """Decode the requested frames once, in order; embed them once per encoder; give each question its own."""
         shared = Meter()
@@ -198,9 +203,8 @@ class RendezvousBatcher:
             for part, pixels in decoded_batches(
                 self.reader, union, self._batch_size, shared, prepare=prepare, decodes=decodes
             ):
-                # Looked at between batches, so that an interrupt does not wait for the end of the video.
-                if self._stopped_by is not None:
-                    raise self._stopped_by
+                # Between batches, so that an interrupt does not wait for the end of the video.
+                self.check_stopped()
                 for session, group, is_requested_by, meter in zip(
                     encoders, request_groups, is_requested, encoding, strict=True
                 ):

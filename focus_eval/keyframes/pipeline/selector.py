@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.core.errors import DamagedFrame, InvalidInput, RunError, VideoError
 from focus_eval.core.types import (
     CoarseSeed,
     FloatArray,
+    IntArray,
     Question,
     Selection,
     Timeline,
@@ -34,7 +35,7 @@ from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
 from focus_eval.keyframes.pipeline.relevance import EncoderUse, Progress, scan_logits
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.source import OpenVideo, VideoSource
-from focus_eval.keyframes.pipeline.stretch import Stretch, VideoPart, rate_varies, shown_part
+from focus_eval.keyframes.pipeline.stretch import Stretch, VideoPart, rate_varies, shown_part, whole_part
 from focus_eval.keyframes.pipeline.timing import Meter, device_name
 from focus_eval.keyframes.rows.identity import identity_hash, selection_identity
 from focus_eval.keyframes.rows.records import (
@@ -46,7 +47,7 @@ from focus_eval.keyframes.rows.records import (
     selection_row,
 )
 from focus_eval.keyframes.samplers.base import FrameSampler, QuestionTexts, derived_rng
-from focus_eval.keyframes.samplers.ledger import FunctionSource, RelevanceSource
+from focus_eval.keyframes.samplers.ledger import FunctionSource, LookFn, RelevanceSource
 from focus_eval.keyframes.samplers.scanning import ScanningSampler, cheap_frames
 from focus_eval.keyframes.subtitles.files import in_order_of_time, read_subtitles
 from focus_eval.keyframes.video import gives_exact_pixels, open_video
@@ -137,6 +138,9 @@ class Selector:
             whose times are those of the whole video.
         timeline: what the sampler counts where the rate varies (see `stretch`).
         usual_timeline: the one that the identity leaves out.
+        skip_damaged: where a frame that is needed cannot be decoded, decode the whole video, and choose again as if the
+            damaged frames had been cut out of it; the fact "damaged_frames" of the row counts them. Not part of the
+            identity: a row without that fact is the one that would be chosen without this.
 
     Raises:
         InvalidInput: a sampler that pulls without an encoder, or scans without a second one or with one of unknown
@@ -161,6 +165,7 @@ class Selector:
         stretch: Stretch | None = None,
         timeline: Timeline = "frames",
         usual_timeline: Timeline = "frames",
+        skip_damaged: bool = False,
     ) -> None:
         """Keep what the sampler needs; raise InvalidInput if an encoder or model that it needs is None."""
         if sampler.needs_encoder and encoder is None:
@@ -189,6 +194,7 @@ class Selector:
         self._keep_pulls = keep_pulls
         self._stretch = stretch
         self._timeline, self._usual_timeline = timeline, usual_timeline
+        self.skips_damaged = skip_damaged
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -338,30 +344,53 @@ class Selector:
         return device_name(self.encoder.device if self.encoder else "cpu")
 
     def _choose(self, run: _QuestionRun, video: VideoSource) -> Selection:
-        """Run the sampler on one question and return the selection."""
-        question, meter, session = run.question, run.meter, run.session
+        """Choose the frames of one question; without those that cannot be decoded, if one is met and may be skipped."""
+        meter = run.meter
         if video.counts_decoded:
             meter.count_decoded("all", 0)  # stated, also where the store knows every frame
         if video.progress is not None:
             info, sampler = self.info_of(video), self.sampler.at_cost(self.scan_cost)
             video.progress.expect(sampler.count_pulls(info, k=self.k) + sampler.count_scans(info, k=self.k))
-        query = query_text(question, self._query)
+        query = query_text(run.question, self._query)
         if self.encoder is not None:
             use = self._use_of(self.encoder, self._encoding.feature_cache)
             run.pull = video.relevance(use, query, meter=meter)
         if self.scan_encoder is not None:
             use = self._use_of(self.scan_encoder, self._encoding.scan_feature_cache)
             run.scan = video.relevance(replace(use, stage="scan", decodes=self._scan_decode), query, meter=meter)
+        look = video.look(self._given, batch_size=self._encoding.batch_size, meter=meter)
+        try:
+            selection = self._run_sampler(run, video, look)
+            if self.skips_damaged and look is not None and selection.keyframes:
+                look(np.unique(selection.keyframes), 1)  # not all of them need have been pulled
+        except DamagedFrame:
+            if not self.skips_damaged:
+                raise
+            with meter.stage("decode"):
+                damaged = video.damaged_frames()
+            selection = self._run_sampler(run, video, look, damaged=damaged)
+        return selection
+
+    def _run_sampler(
+        self, run: _QuestionRun, video: VideoSource, look: LookFn | None, *, damaged: IntArray | None = None
+    ) -> Selection:
+        """Run the sampler on one question and return the selection; `damaged` frames are left out."""
+        question, meter, session = run.question, run.meter, run.session
         info = video.info
         if video.is_read:
             with meter.stage("open"):
                 if self._scan_decode == "reference":
                     info = replace(info, reference_frames=video.reference_frames)
-        look = video.look(self._given, batch_size=self._encoding.batch_size, meter=meter)
         if session is not None and look is not None:
             look = session.with_picture_times(look, video.clock)
         pull, scan_source = run.pull, run.scan
         part = self._part(info, video.clock, name=question.video)
+        if damaged is not None:
+            part = (part or whole_part(info, video.clock)).without(damaged)
+            if part.n_frames == 0:
+                raise VideoError(f"{question.video}: no frame of it can be decoded; download it again")
+            if (reason := self.sampler.infeasible_reason(part.info, k=self.k)) is not None:
+                raise InvalidInput(f"{question.video}: {self.sampler.name} would choose no frame: {reason}")
         if part is not None:
             info, look = part.info, part.look(look)
             pull, scan_source = part.source(pull), part.source(scan_source)

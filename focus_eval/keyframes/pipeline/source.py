@@ -53,6 +53,10 @@ class VideoSource(ABC):
         """Frames that others refer to, ascending; None if they are not known."""
         return None
 
+    def damaged_frames(self) -> IntArray:
+        """Return the frames that cannot be decoded, ascending, which may take a decode of the whole video."""
+        return np.zeros(0, dtype=np.int64)
+
     @property
     @abstractmethod
     def clock(self) -> FloatArray:
@@ -100,6 +104,10 @@ class OpenVideo(VideoSource):
     def reference_frames(self) -> IntArray | None:
         frames: IntArray | None = getattr(self.reader, "reference_frames", None)
         return frames
+
+    def damaged_frames(self) -> IntArray:
+        server = self.server
+        return self.reader.damaged_frames(progress=lambda _: None if server is None else server.check_stopped())
 
     @cached_property
     def clock(self) -> FloatArray:

@@ -56,7 +56,7 @@ class VideoPart:
 
     Args:
         video: the whole file.
-        first, stop: range of frames of the file that lie in the part.
+        own_frames: frames of the file that lie in the part, ascending, each once.
         frames: those that the sampler is shown, ascending, `(n,)`; repeated while one is on screen.
         fps: rate at which they are shown.
         clock: time of each frame of the file in seconds, `(n_frames,)`.
@@ -64,8 +64,7 @@ class VideoPart:
     """
 
     video: VideoInfo
-    first: int
-    stop: int
+    own_frames: IntArray
     frames: IntArray
     fps: float
     clock: FloatArray
@@ -74,7 +73,7 @@ class VideoPart:
     @property
     def n_frames(self) -> int:
         """Number of frames of the file in the part."""
-        return self.stop - self.first
+        return self.own_frames.size
 
     @property
     def info(self) -> VideoInfo:
@@ -85,6 +84,24 @@ class VideoPart:
             for name, frames in kinds.items()
         }
         return VideoInfo(self.frames.size, self.fps, **kinds_inside)
+
+    def without(self, damaged: IntArray) -> VideoPart:
+        """Return the part as if the damaged frames had been cut out of it.
+
+        Not with another frame in their place: a sampler would take that for a long still picture. The fact
+        "damaged_frames" has the number of damaged frames in the part, and of all frames in it.
+
+        Args:
+            damaged: frames of the file that cannot be decoded.
+        """
+        is_whole = ~np.isin(self.own_frames, damaged)
+        counts = [int((~is_whole).sum()), is_whole.size]
+        return replace(
+            self,
+            own_frames=self.own_frames[is_whole],
+            frames=self.frames[~np.isin(self.frames, damaged)],
+            facts={**self.facts, "damaged_frames": counts},
+        )
 
     def source(self, source: RelevanceSource) -> RelevanceSource:
         """Return a source of relevance that takes the part's frames."""
@@ -151,7 +168,7 @@ class VideoPart:
         distinct = np.unique(keyframes)
         if distinct.size == shown_keyframes.size:
             return distinct, None
-        free_frames = np.setdiff1d(np.arange(self.first, self.stop), distinct)
+        free_frames = np.setdiff1d(self.own_frames, distinct)
         seconds = self.clock[free_frames]
         keyframe_seconds = np.concatenate([[-np.inf], self.clock[distinct], [np.inf]])
         next_keyframe = np.searchsorted(keyframe_seconds, seconds)
@@ -171,6 +188,12 @@ def rate_varies(clock: FloatArray, fps: float) -> bool:
         clock: time of each frame in seconds, `(n_frames,)`.
     """
     return bool((np.abs(clock - np.arange(clock.size) / fps) > 0.5 / fps).any())
+
+
+def whole_part(video: VideoInfo, clock: FloatArray) -> VideoPart:
+    """Return all frames of a video as a part of it; `clock` as in `shown_part`."""
+    frames = np.arange(video.n_frames)
+    return VideoPart(video=video, own_frames=frames, frames=frames, fps=video.fps, clock=clock, facts={})
 
 
 def shown_part(
@@ -198,7 +221,7 @@ def shown_part(
     first, stop = int(frames[0]), int(frames[-1]) + 1
     facts = {"stretch_frames": [first, stop]}
     frames = np.arange(first, stop)
-    return VideoPart(video=video, first=first, stop=stop, frames=frames, fps=video.fps, clock=clock, facts=facts)
+    return VideoPart(video=video, own_frames=frames, frames=frames, fps=video.fps, clock=clock, facts=facts)
 
 
 # Steps a second at which a video of a varying rate is shown, if its average rate is not higher.
@@ -226,7 +249,8 @@ def evened_part(video: VideoInfo, clock: FloatArray, *, name: str, stretch: Stre
     facts: dict[str, object] = {"timeline": "seconds"}
     if stretch != Stretch():
         facts["stretch_frames"] = [first, stop]
-    return VideoPart(video=video, first=first, stop=stop, frames=frames, fps=fps, clock=clock, facts=facts)
+    own_frames = np.arange(first, stop)
+    return VideoPart(video=video, own_frames=own_frames, frames=frames, fps=fps, clock=clock, facts=facts)
 
 
 def _no_frame(name: str, stretch: Stretch, clock: FloatArray) -> InvalidInput:

@@ -406,8 +406,8 @@ class FrameSampler(ABC):
         if self.distinct and can_be_moved:
             from focus_eval.keyframes.samplers.distinct import distinct_frames
 
-            keyframes, n_replaced = distinct_frames(keyframes, ledger, video)
-            facts_of_count |= {"twins_replaced": n_replaced} if n_replaced else {}
+            keyframes, twin_facts = distinct_frames(keyframes, ledger, video)
+            facts_of_count |= twin_facts
         scales = None if choice.scales is None else np.asarray(choice.scales, dtype=float)
         n_missing = request.n_wanted - keyframes.size
         if self.fill and n_missing > 0 and self.role != "floor":  # a floor such as `blind` returns no frames by design

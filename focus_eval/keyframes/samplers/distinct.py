@@ -21,16 +21,16 @@ MAX_EMBEDDED_CANDIDATES, PICTURES_PER_KEYFRAME = 512, 4
 _FIELDS = 16
 
 
-def distinct_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> tuple[IntArray, int]:
-    """Return `keyframes` with near twins replaced by distinct relevant frames, ascending, and the number replaced.
+def distinct_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> tuple[IntArray, dict[str, int]]:
+    """Return `keyframes` with near twins replaced by distinct relevant frames, ascending, and what was done.
 
-    A twin without a replacement stays.
+    A twin without a replacement stays. The facts "twins_replaced" and "twins_left" count both, where there are any.
 
     Args:
         keyframes: each frame once, `(n,)`.
     """
     if keyframes.size < 2:
-        return keyframes, 0
+        return keyframes, {}
     frames = np.concatenate([_best_first(keyframes, ledger), _candidates(keyframes, ledger, video)])
     are_twins = _twins(frames, ledger)
     kept: list[int] = []
@@ -38,8 +38,9 @@ def distinct_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> tu
         if len(kept) < keyframes.size and not are_twins[at, kept].any():
             kept.append(at)
     twins = [at for at in range(keyframes.size) if at not in kept]
-    chosen = frames[[*kept, *twins[: keyframes.size - len(kept)]]]
-    return np.sort(chosen), sum(at >= keyframes.size for at in kept)
+    n_left = keyframes.size - len(kept)
+    facts = {"twins_replaced": sum(at >= keyframes.size for at in kept), "twins_left": n_left}
+    return np.sort(frames[[*kept, *twins[:n_left]]]), {name: n for name, n in facts.items() if n}
 
 
 def _best_first(frames: IntArray, ledger: Ledger) -> IntArray:

@@ -137,6 +137,11 @@ class _Decoding:
         self._readers[source] = reader
         return reader.reference_frames
 
+    def _damaged_frames(self, source: VideoState) -> IntArray:
+        reader = self._reader(source)
+        self._readers[source] = reader
+        return reader.damaged_frames()
+
     def _frames(
         self,
         number: int,
@@ -207,5 +212,5 @@ class _Decoding:
 def _portable(error: BaseException) -> BaseException:
     """An error in a form that can be sent to another process, with our traceback as a note."""
     if isinstance(error, VideoError):
-        return VideoError(str(error))
+        return type(error)(str(error))
     return RuntimeError(f"{error!r} in a process that decodes:\n{''.join(traceback.format_exception(error))}")

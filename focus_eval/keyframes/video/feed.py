@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -158,6 +158,13 @@ class FedReader(PyAVReader):
         """As in `VideoReader`."""
         frames: IntArray | None = self._processes.call("reference_frames", self._video.source, self._scan)
         return frames
+
+    def damaged_frames(self, *, progress: Callable[[int], None] = lambda n_frames: None) -> IntArray:
+        """As in `PyAVReader`; of `progress` nothing is heard from the process that decodes."""
+        with self._damage_lock:
+            if self._damaged is None:
+                self._damaged = self._processes.call("damaged_frames", self._video.source, self._scan)
+            return self._damaged
 
     def close(self) -> None:
         """End the request that runs; the processes stay."""

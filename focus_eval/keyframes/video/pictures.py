@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from focus_eval.core.errors import VideoError
+from focus_eval.core.errors import DamagedFrame, VideoError
 from focus_eval.core.types import Pixels, VideoInfo
 from focus_eval.keyframes.video.reader import VideoReader
 
@@ -68,7 +68,9 @@ class PictureReader(VideoReader):
             with Image.open(self._files[frame]) as image:
                 return _rgb(_turned(image))
         except (OSError, SyntaxError, TypeError, ValueError, Image.DecompressionBombError) as error:
-            raise VideoError(f"{self._files[frame]}: not a readable picture ({error}); remove or replace it") from error
+            raise DamagedFrame(
+                f"{self._files[frame]}: not a readable picture ({error}); remove or replace it"
+            ) from error
 
 
 def _turned(image: Image.Image) -> Image.Image:

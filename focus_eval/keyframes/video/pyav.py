@@ -11,14 +11,14 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from queue import Queue, SimpleQueue
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 import av
 import numpy as np
 from numpy.typing import ArrayLike
 
-from focus_eval.core.errors import VideoError
+from focus_eval.core.errors import DamagedFrame, VideoError
 from focus_eval.core.processes import n_cores
 from focus_eval.core.types import IntArray, PixelForm, Pixels
 from focus_eval.keyframes.video.colour import VERSION, rgb_pixels
@@ -221,6 +221,8 @@ class PyAVReader(ScannedReader):
         self._underway: Iterator[tuple[int, Pixels]] = iter(())
         self._turn = 0
         self._unclean_syncs: set[int] = set()
+        self._damaged: IntArray | None = None
+        self._damage_lock = Lock()
 
     @property
     def decoder_version(self) -> str:
@@ -305,6 +307,26 @@ class PyAVReader(ScannedReader):
                 progress(run.frames.size)
         return damaged
 
+    def damaged_frames(self, *, progress: Callable[[int], None] = lambda n_frames: None) -> IntArray:
+        """As in `VideoReader`; a file with a verdict of `videos verify` is not decoded."""
+        with self._damage_lock:
+            if self._damaged is None:
+                ranges = [*(self._verdict.damaged if self._verdict is not None else ())]
+                if not self._is_verified:
+                    # By a reader of its own: a request of another question may run.
+                    with PyAVReader(self.path, n_threads=1, scan=self._scan) as reader:
+                        ranges += reader.damaged_ranges(progress=progress)
+                is_damaged = np.zeros(self.info.n_frames, dtype=bool)
+                for start, stop in ranges:
+                    is_damaged[start:stop] = True
+                self._damaged = np.flatnonzero(is_damaged)
+            return self._damaged
+
+    @property
+    def _is_verified(self) -> bool:
+        """True if `videos verify` has decoded the file with these versions."""
+        return self._verdict is not None and self._verdict.writer == writer_version()
+
     def groups(self) -> list[tuple[int, int, int]]:
         """Return `(start, stop, CRC-32 of its packets)` per group of pictures, which frames `[start, stop)` need.
 
@@ -347,9 +369,8 @@ class PyAVReader(ScannedReader):
     def _open_decoders(self, n_decoders: int) -> list[Decoder]:
         """The first `n_decoders` decoders, opening those that are missing."""
         self._check_open()
-        is_verified = self._verdict is not None and self._verdict.writer == writer_version()
         while len(self._decoders) < n_decoders:
-            self._decoders.append(Decoder(self.path, state=self._state, is_verified=is_verified))
+            self._decoders.append(Decoder(self.path, state=self._state, is_verified=self._is_verified))
         return self._decoders[:n_decoders]
 
     def _run(
@@ -373,7 +394,7 @@ class PyAVReader(ScannedReader):
         ticks, number = index.frame_ticks, int(run.frames[n_done])
         if is_encrypted(self.path):
             raise VideoError(f"{self.path}: frame {number} asked, but it is encrypted; name a decrypted copy")
-        raise VideoError(
+        raise DamagedFrame(
             f"{self.path}: frame {number} asked, but it cannot be decoded: the file is damaged near "
             f"{(ticks[number] - ticks[0]) * self._scan.time_base:.1f} s; download it again"
         )

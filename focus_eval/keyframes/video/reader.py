@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from focus_eval.core.errors import VideoError
+from focus_eval.core.errors import DamagedFrame, VideoError
 from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
 from focus_eval.keyframes.video.colour import Appearance
 from focus_eval.keyframes.video.decoder import Decoder
@@ -69,6 +69,21 @@ class VideoReader(ABC):
     def reference_frames(self) -> IntArray | None:
         """Frames that others may refer to, ascending; all if packets do not show it, None without a frame index."""
         return None
+
+    def damaged_frames(self, *, progress: Callable[[int], None] = lambda n_frames: None) -> IntArray:
+        """Return the frames that cannot be decoded, ascending: decodes the whole video.
+
+        Args:
+            progress: called with numbers of further frames that were tried; what it raises ends the pass.
+        """
+        damaged = []
+        for frame in range(self.info.n_frames):
+            try:
+                next(self.stream(np.array([frame])))
+            except DamagedFrame:
+                damaged.append(frame)
+            progress(1)
+        return np.array(damaged, dtype=np.int64)
 
     def close(self) -> None:  # noqa: B027 (a reader that keeps no file open has nothing to release)
         """Release the file and its threads."""
@@ -169,7 +184,7 @@ class ScannedReader(VideoReader):
         distinct = np.unique(self._checked(frames))
         damaged = self._verdict.refused_among(distinct) if self._verdict is not None else distinct[:0]
         if damaged.size:
-            raise VideoError(
+            raise DamagedFrame(
                 f"{self.path}: frame {damaged[0]} asked, but it cannot be decoded: the file is damaged, by its "
                 "verdict of `videos verify`; download it again"
             )
@@ -234,7 +249,7 @@ class ByIndexReader(ScannedReader):
                 pixels = self._decoded(number)
             except self.failures as error:
                 reason = self._reason(error)
-                raise VideoError(f"{self.path}: {self.library} cannot decode frame {number} ({reason})") from error
+                raise DamagedFrame(f"{self.path}: {self.library} cannot decode frame {number} ({reason})") from error
         if pixels.shape != (self.height, self.width, 3):
             raise VideoError(f"{self.path}: {self.library} gives frame {number} as {pixels.shape}; use backend pyav")
         return pixels
