@@ -290,19 +290,21 @@ class OfflineScorer(Encoder):
 
     def _classifier(self) -> FrameClassifier:
         """The image classifier; it loads at the first call and is shared within the process."""
+        from focus_eval.keyframes.encoders.offline_towers import FrameClassifier, check_process, shared_network
+
+        check_process()
         with self._lock:
             if self._vision is None:
-                from focus_eval.keyframes.encoders.offline_towers import FrameClassifier, shared_network
-
                 self._vision = shared_network(FrameClassifier, self.size)
             return self._vision
 
     def _encoder(self) -> SentenceEncoder:
         """The sentence encoder; it loads at the first call and is shared within the process."""
+        from focus_eval.keyframes.encoders.offline_towers import SentenceEncoder, check_process, shared_network
+
+        check_process()
         with self._lock:
             if self._text is None:
-                from focus_eval.keyframes.encoders.offline_towers import SentenceEncoder, shared_network
-
                 self._text = shared_network(SentenceEncoder)
             return self._text
 

@@ -20,7 +20,7 @@ from openvino import opset13 as ops
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from focus_eval.core.errors import MissingWeights
+from focus_eval.core.errors import EncoderError, MissingWeights
 from focus_eval.core.processes import n_cores
 from focus_eval.core.types import Pixels
 from focus_eval.keyframes.encoders.resampling import resize_squares
@@ -31,7 +31,10 @@ NetworkT = TypeVar("NetworkT")
 
 def shared_network(kind: Callable[..., NetworkT], *options: Hashable) -> NetworkT:
     """Return this process's network of `kind` with `options`, made once and dropped with its last user."""
+    global _process
+    check_process()
     with _lock:
+        _process = os.getpid()
         network = _alive.get((kind, options))
         if network is None:
             network = _alive[kind, options] = kind(*options)
@@ -40,6 +43,19 @@ def shared_network(kind: Callable[..., NetworkT], *options: Hashable) -> Network
 
 _lock = threading.Lock()
 _alive: WeakValueDictionary[Hashable, object] = WeakValueDictionary()
+_process: int | None = None  # the one that made networks
+
+
+def check_process() -> None:
+    """Raise EncoderError in a process that was forked from one that had made networks.
+
+    OpenVINO's threads do not follow into it: there a network would wait for ever, and a new one end the process.
+    """
+    if _process not in (None, os.getpid()):
+        raise EncoderError(
+            "the encoder offline was loaded before this process was forked, and does not work here: start worker "
+            "processes before the first selection, or by spawn (multiprocessing_context='spawn')"
+        )
 
 
 def thread_count() -> int:
