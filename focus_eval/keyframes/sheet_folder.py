@@ -88,9 +88,19 @@ class SheetFolder:
 
     Args:
         answers: asks a model about each row; None asks none.
+        draws_sheets: draw a contact sheet of each row.
     """
 
-    def __init__(self, sheet: Sheet, place: SheetPlace, selector: Selector, *, answers: AsksRows | None = None) -> None:
+    def __init__(
+        self,
+        sheet: Sheet,
+        place: SheetPlace,
+        selector: Selector,
+        *,
+        answers: AsksRows | None = None,
+        draws_sheets: bool = True,
+    ) -> None:
+        self._draws_sheets = draws_sheets
         self._sheet, self._place, self._selector, self._answers = sheet, place, selector, answers
         self._unanswered: dict[str, SelectionRow] = {}
         self._writing = threading.Lock()
@@ -224,7 +234,8 @@ class SheetFolder:
                 if earlier.is_file():
                     earlier.unlink()
             selection.save_frames(pictures)
-            selection.save_sheet(pictures / "sheet.png")
+            if self._draws_sheets:
+                selection.save_sheet(pictures / "sheet.png")
         except (InvalidInput, OSError) as error:
             if isinstance(error.__cause__ or error, OSError):
                 raise RunError(f"{error}; run again when there is room, finished rows are kept") from error

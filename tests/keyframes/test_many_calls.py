@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import re
+import subprocess
+import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,3 +46,33 @@ def test_a_loop_threads_and_other_processes_choose_the_same_frames(pairs):
 
 def keyframes_of(selector, pair):
     return selector.select(*pair).keyframes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "is_used_before"), [("spawn", False), ("spawn", True), ("fork", False), ("fork", True)]
+)
+def test_the_data_loader_of_the_page_gives_pictures_in_order_or_says_that_it_was_forked(
+    pairs, tmp_path, method, is_used_before
+):
+    for package in ("torch", "openvino"):
+        pytest.importorskip(package)
+    page = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    (script,) = [block for block in re.findall(r"^```python\n(.*?)^```", page, re.S | re.M) if "DataLoader" in block]
+    first = (
+        f"KeyframeSelector(k=2, encoder='offline').select({str(pairs[0][0])!r}, 'a dog')\n    "
+        if is_used_before
+        else ""
+    )
+    script = script.replace('k=4, sampler="even_topk"', 'k=4, sampler="even_topk", encoder="offline"')
+    script = script.replace('"spawn"', f'"{method}"').replace("pairs = [", f"{first}pairs = [", 1)
+    (tmp_path / "loader.py").write_text(script)
+    (tmp_path / "talk.mp4").write_bytes(pairs[0][0].read_bytes())
+    ran = subprocess.run(
+        [sys.executable, "loader.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    if (method, is_used_before) == ("fork", True):
+        assert "the encoder offline was loaded before this process was forked" in ran.stderr
+    else:
+        assert ran.stdout.split("\n")[:-1] == ["torch.Size([4, 48, 64, 3])"] * 2, ran.stderr

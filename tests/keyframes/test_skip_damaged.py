@@ -68,8 +68,8 @@ def check_pictures(selection, whole):
 )
 def test_keyframes_are_of_frames_that_decode_and_have_their_own_numbers(folder, sampler, name):
     whole, damaged = folder / f"{name}.mp4", folder / f"{name}_damaged.mp4"
-    lost = damaged_frames(damaged)
-    assert 20 < len(lost) < 40
+    lost_frames = damaged_frames(damaged)
+    assert 20 < len(lost_frames) < 40
     with pytest.raises(
         errors.DamagedFrame, match=r"^.*_damaged.mp4: frame \d+ asked, but .* --skip-damaged, skip_damaged=True"
     ):
@@ -77,46 +77,60 @@ def test_keyframes_are_of_frames_that_decode_and_have_their_own_numbers(folder, 
     selection = choose(damaged, sampler, k=24, skip_damaged=True)
     assert selection.keyframes == choose(damaged, sampler, k=24, skip_damaged=True).keyframes
     assert len({*selection.keyframes}) == len(selection.keyframes) > 3
-    assert not lost.intersection(selection.keyframes)
-    assert not lost.intersection(selection.pulled_frames.tolist())
+    assert not lost_frames.intersection(selection.keyframes)
+    assert not lost_frames.intersection(selection.pulled_frames.tolist())
     check_pictures(selection, whole)
-    assert selection.facts["damaged_frames"] == [len(lost), N_FRAMES]
-    assert f"{len(lost)} of 90 frames cannot be decoded: the file is damaged." in selection.warning
+    assert selection.facts["damaged_frames"] == [len(lost_frames), N_FRAMES]
+    assert f"{len(lost_frames)} of 90 frames cannot be decoded: the file is damaged." in selection.warning
     assert selection.row.selection_id == choose(whole, sampler, k=24).row.selection_id
 
 
 def test_frames_on_both_sides_of_the_damage_count_alike(folder):
     keyframes = choose(folder / "even_damaged.mp4", "uniform:distinct=false", skip_damaged=True).keyframes
-    lost = damaged_frames(folder / "even_damaged.mp4")
-    places = np.searchsorted([n for n in range(N_FRAMES) if n not in lost], keyframes)
+    lost_frames = damaged_frames(folder / "even_damaged.mp4")
+    places = np.searchsorted([n for n in range(N_FRAMES) if n not in lost_frames], keyframes)
     assert np.ptp(np.diff(places)) <= 1
+
+
+def vars_of(selection):
+    return selection.keyframes, selection.facts, selection.warning
 
 
 def test_whole_videos_and_damage_that_nobody_meets_change_nothing(folder):
     for path, stretch in ((folder / "even.mp4", {}), (folder / "even_damaged.mp4", {"end_seconds": 0.8})):
-        plain, option = (choose(path, "even_cover", k=4, skip_damaged=skip, **stretch) for skip in (False, True))
-        assert (plain.keyframes, plain.facts, plain.warning) == (option.keyframes, option.facts, option.warning)
-        assert "damaged_frames" not in option.facts
+        plain_choice, option_choice = (
+            choose(path, "even_cover", k=4, skip_damaged=skip, **stretch) for skip in (False, True)
+        )
+        assert vars_of(plain_choice) == vars_of(option_choice)
+        assert "damaged_frames" not in option_choice.facts
 
 
 def test_a_stretch_counts_its_own_frames_and_one_without_a_whole_frame_is_an_error(folder):
     damaged = folder / "even_damaged.mp4"
-    lost = damaged_frames(damaged)
+    lost_frames = damaged_frames(damaged)
     selection = choose(damaged, "uniform:distinct=false", k=90, start_seconds=1.0, end_seconds=3.0, skip_damaged=True)
-    assert selection.facts["damaged_frames"] == [len(lost), 50]
-    assert [*selection.keyframes] == [n for n in range(25, 75) if n not in lost]
+    assert selection.facts["damaged_frames"] == [len(lost_frames), 50]
+    assert [*selection.keyframes] == [n for n in range(25, 75) if n not in lost_frames]
     with pytest.raises(errors.InvalidInput, match="topk would choose no frame"):
         choose(damaged, "topk", start_seconds=1.0, end_seconds=3.0, skip_damaged=True)
     with pytest.raises(errors.VideoError, match="no frame of it can be decoded"):
-        choose(damaged, "uniform", start_seconds=(min(lost) + 0.5) / 25, end_seconds=max(lost) / 25, skip_damaged=True)
+        choose(
+            damaged,
+            "uniform",
+            start_seconds=(min(lost_frames) + 0.5) / 25,
+            end_seconds=max(lost_frames) / 25,
+            skip_damaged=True,
+        )
 
 
 def test_queries_of_one_video_get_what_each_gets_alone(folder):
     selector = KeyframeSelector(k=4, sampler="focus", encoder=Greys(), skip_damaged=True)
-    together = selector.select(folder / "even_damaged.mp4", ["a", "b", "c"])
-    alone = [selector.select(folder / "even_damaged.mp4", query) for query in "abc"]
-    assert [selection.keyframes for selection in together] == [selection.keyframes for selection in alone]
-    assert all("damaged_frames" in selection.facts for selection in together)
+    joint_selections = selector.select(folder / "even_damaged.mp4", ["a", "b", "c"])
+    single_selections = [selector.select(folder / "even_damaged.mp4", query) for query in "abc"]
+    assert [selection.keyframes for selection in joint_selections] == [
+        selection.keyframes for selection in single_selections
+    ]
+    assert all("damaged_frames" in selection.facts for selection in joint_selections)
 
 
 def test_seconds_of_scoring_are_measured_on_frames_that_decode(folder):
@@ -140,31 +154,31 @@ def test_pictures_that_cannot_be_read_are_left_out_too(tmp_path):
 def test_a_verified_video_is_not_decoded_again(folder, tmp_path):
     path = tmp_path / "clip.mp4"
     path.write_bytes((folder / "even_damaged.mp4").read_bytes())
-    lost = damaged_frames(path)
+    lost_frames = damaged_frames(path)
     verify_folder(tmp_path)
     with open_video(path) as video:
-        assert {*video.damaged_frames().tolist()} == lost
+        assert {*video.damaged_frames().tolist()} == lost_frames
         assert video.n_decoded == 0
 
 
 def test_the_command_names_the_option_and_takes_it(folder):
     damaged, whole = folder / "even_damaged.mp4", folder / "even.mp4"
     options = ["--sampler", "uniform", "-k", "30"]
-    plain, one, several = run_commands(
+    refused_run, single_run, joint_run = run_commands(
         [
             ["select", str(damaged), *options],
             ["select", str(damaged), *options, "--skip-damaged", "--json"],
             ["select", str(damaged), str(whole), *options, "--skip-damaged"],
         ]
     )
-    assert plain.code == 2
-    assert "--skip-damaged" in plain.err
-    record = json.loads(one.out)
+    assert refused_run.code == 2
+    assert "--skip-damaged" in refused_run.err
+    record = json.loads(single_run.out)
     n_lost = len(damaged_frames(damaged))
     assert record["facts"]["damaged_frames"] == [n_lost, N_FRAMES]
     assert f"{n_lost} of 90 frames cannot be decoded" in record["warning"]
-    assert f"even_damaged.mp4: {n_lost} of 90 frames" in " ".join(several.out.split())
-    assert (one.code, several.code) == (0, 0)
+    assert f"even_damaged.mp4: {n_lost} of 90 frames" in " ".join(joint_run.out.split())
+    assert (single_run.code, joint_run.code) == (0, 0)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -182,19 +196,19 @@ def test_a_sheet_goes_on_with_the_option_and_does_nothing_twice(folder, tmp_path
         str(tmp_path / "out"),
     ]
     arguments += ["--sampler", "uniform", "-k", "30", "--workers", workers]
-    plain, option = run_commands([arguments, [*arguments, "--skip-damaged"]])
-    assert (plain.code, option.code) == (2, 0)
-    assert plain.err.count("--skip-damaged") == 2
-    assert "2 rows of 4 finished by an earlier start" in option.out
+    first_run, second_run = run_commands([arguments, [*arguments, "--skip-damaged"]])
+    assert (first_run.code, second_run.code) == (2, 0)
+    assert first_run.err.count("--skip-damaged") == 2
+    assert "2 rows of 4 finished by an earlier start" in second_run.out
     with open(tmp_path / "out" / "keyframes.csv", newline="") as file:
         lines = [*csv.DictReader(file)]
-    lost = damaged_frames(folder / "even_damaged.mp4")
-    warning = f"{len(lost)} of 90 frames cannot be decoded"
+    lost_frames = damaged_frames(folder / "even_damaged.mp4")
+    warning = f"{len(lost_frames)} of 90 frames cannot be decoded"
     assert [(line["error"], line["warning"].startswith(warning)) for line in lines] == [
         ("", False), ("", True), ("", False), ("", True)
     ]  # fmt: skip
-    assert not lost.intersection(map(int, lines[1]["frames"].split()))
+    assert not lost_frames.intersection(map(int, lines[1]["frames"].split()))
     assert len([*(tmp_path / "out" / lines[1]["pictures"]).glob("*.jpg")]) == 30
     records = [json.loads(line) for line in (tmp_path / "out" / "selections" / "rows" / "rows.jsonl").open()]
     assert sorted(record["question_id"] for record in records) == ["1", "2", "3", "4"]
-    assert [record["facts"].get("damaged_frames") for record in records[2:]] == [[len(lost), N_FRAMES]] * 2
+    assert [record["facts"].get("damaged_frames") for record in records[2:]] == [[len(lost_frames), N_FRAMES]] * 2

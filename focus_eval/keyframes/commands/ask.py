@@ -40,6 +40,7 @@ from focus_eval.keyframes.commands.sheets import (
     ColumnOptions,
     FromOption,
     SheetOptions,
+    SheetsOption,
     VideosOption,
     WorkersOption,
     check_sheet_options,
@@ -101,6 +102,7 @@ def ask(
     column: ColumnOptions = [],  # noqa: B006
     videos_folder: VideosOption = None,
     workers: WorkersOption = 1,
+    no_sheets: SheetsOption = False,
     out: _OutOption = None,
 ) -> None:
     """Answer a question about a video with a model.
@@ -116,7 +118,9 @@ def ask(
     model = make_llm(llm)
     options = method_options(sampler, option, encoder, encoder_option)
     options |= {"k": k, "seed": seed, "store": store, "skip_damaged": skip_damaged}
-    sheet_options = SheetOptions(columns=column, videos=videos_folder, workers=workers, out=out, fps=fps)
+    sheet_options = SheetOptions(
+        columns=column, videos=videos_folder, workers=workers, out=out, fps=fps, draws_sheets=not no_sheets
+    )
     if check_sheet_options(context, _NOT_WITH_SHEET) and questions is not None:
         if _ask_from(questions, sheet_options, options, model, max_tokens=max_tokens, yes=yes):
             raise typer.Exit(2)

@@ -165,7 +165,7 @@ class ProgressLines(Progress):
         """Print a line for each unfinished task every `every_seconds`, until stopped."""
         while not self._ended.wait(self._every_seconds):
             for task in self.tasks:
-                if not task.finished:
+                if task.visible and not task.finished:
                     print(progress_line(task, self._unit), file=sys.stderr, flush=True)
 
 

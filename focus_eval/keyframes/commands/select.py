@@ -34,6 +34,7 @@ from focus_eval.keyframes.commands.sheets import (
     ColumnOptions,
     FromOption,
     SheetOptions,
+    SheetsOption,
     VideosOption,
     WorkersOption,
     check_sheet_options,
@@ -158,11 +159,14 @@ def select(
     column: ColumnOptions = [],  # noqa: B006
     videos_folder: VideosOption = None,
     workers: WorkersOption = 1,
+    no_sheets: SheetsOption = False,
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
     method = method_options(sampler, option, encoder, encoder_option)
     method |= {"k": k, "seed": seed, "store": store, "backend": backend, "share": share, "skip_damaged": skip_damaged}
-    options = SheetOptions(columns=column, videos=videos_folder, workers=workers, out=out, fps=fps)
+    options = SheetOptions(
+        columns=column, videos=videos_folder, workers=workers, out=out, fps=fps, draws_sheets=not no_sheets
+    )
     if check_sheet_options(context, NOT_WITH_SHEET) and questions is not None:
         n_failed = _select_from(questions, options, method, yes=yes, quiet=quiet)
     else:

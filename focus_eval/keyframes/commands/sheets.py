@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.question_sheet import Sheet
     from focus_eval.keyframes.sheet_folder import AsksRows
 
+# Options that belong to a sheet.
+ONLY_WITH_SHEET = {
+    "column": "--column", "videos_folder": "--videos", "workers": "--workers", "no_sheets": "--no-sheets"
+}  # fmt: skip
 # Most errors that are printed; the table lists all.
 MAX_SHOWN_ERRORS = 5
 
@@ -38,6 +42,7 @@ ColumnOptions = Annotated[
 VideosOption = Annotated[
     Path | None, typer.Option("--videos", metavar="FOLDER", help="Folder of a sheet's videos. [default: the sheet's]")
 ]
+SheetsOption = Annotated[bool, typer.Option("--no-sheets", help="Draw no contact sheets of a sheet's rows.")]
 WorkersOption = Annotated[
     int, typer.Option("--workers", help="Videos of a sheet at once, each with a process that decodes.")
 ]
@@ -50,6 +55,7 @@ class SheetOptions:
     Args:
         columns: "ROLE=NAME" texts.
         out: folder of the results, or the table in it.
+        draws_sheets: draw a contact sheet of each row.
     """
 
     columns: list[str]
@@ -57,6 +63,7 @@ class SheetOptions:
     workers: int
     out: Path | None
     fps: float | None = None
+    draws_sheets: bool = True
 
 
 def check_sheet_options(context: typer.Context, not_with_sheet: Mapping[str, str]) -> bool:
@@ -76,9 +83,7 @@ def check_sheet_options(context: typer.Context, not_with_sheet: Mapping[str, str
         return source is not None and source.name == "COMMANDLINE" and bool(context.params.get(name, True))
 
     has_sheet = is_given("questions")
-    refused = (
-        not_with_sheet if has_sheet else {"column": "--column", "videos_folder": "--videos", "workers": "--workers"}
-    )
+    refused = not_with_sheet if has_sheet else ONLY_WITH_SHEET
     fix = (
         "not with --from, whose sheet has a row for each question"
         if has_sheet
@@ -116,7 +121,8 @@ def select_sheet(
     assert options.out is not None
     place = SheetPlace.of(options.out)
     n_rows = len(sheet.ids)
-    with say_how_to_continue("finished rows"), SheetFolder(sheet, place, selector, answers=answers) as folder:
+    folder_of_sheet = SheetFolder(sheet, place, selector, answers=answers, draws_sheets=options.draws_sheets)
+    with say_how_to_continue("finished rows"), folder_of_sheet as folder:
         if folder.n_finished and not quiet:
             print_folded(f"{counted(folder.n_finished, 'row')} of {n_rows} finished by an earlier start")
         searches = folder.open_searches()

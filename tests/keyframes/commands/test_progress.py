@@ -81,10 +81,12 @@ class Heard(io.StringIO):
 
 def test_without_a_terminal_lines_come_at_intervals():
     with redirect_stderr(Heard()) as heard, ProgressLines("rows", every_seconds=0.001) as bar:
+        bar.add_task("hidden by --quiet", total=400, visible=False)
         bar.add_task("select", total=400)
         assert heard.n_lines.acquire(timeout=600)
         assert heard.n_lines.acquire(timeout=600)
     assert heard.getvalue().startswith("select: 0 of 400 rows")
+    assert "hidden" not in heard.getvalue()
 
 
 def test_a_short_run_writes_no_progress_lines(capsys):

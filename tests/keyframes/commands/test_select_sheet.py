@@ -115,6 +115,31 @@ def test_each_row_gets_what_select_chooses_for_it_alone(folder, tmp_path, worker
     assert page.count("<img") == 18
 
 
+def test_keyframes_that_look_alike_are_counted_in_the_row_and_beside_the_video(folder, tmp_path):
+    with ClipWriter(tmp_path / "still.mp4", width=64, height=48, fps=10) as writer:
+        for frame in range(50):
+            writer.write(np.full((48, 64, 3), 200 if frame < 25 else 50, np.uint8))
+    sheet = write_rows(tmp_path / "rows.csv", [(tmp_path / "still.mp4", "200"), (folder / "clips" / "v0.mp4", "200")])
+    chooser = ["--encoder", "sheet_greys", "-k", "4"]
+    assert select("--from", sheet, "--out", tmp_path / "out", *chooser).code == 0
+    warnings = [line["warning"] for line in table_of(tmp_path / "out" / "keyframes.csv")]
+    warning = "2 of 4 keyframes look like another one: no other relevant frame shows something else."
+    assert warnings == [warning, ""]
+    assert warning in (tmp_path / "out" / "index.html").read_text()
+    ran = select(tmp_path / "still.mp4", folder / "clips" / "v0.mp4", "--query", "200", *chooser)
+    assert f"still.mp4: {warning}" in " ".join(ran.out.split())
+    alone = select(tmp_path / "still.mp4", "--query", "200", *chooser)
+    assert warning in " ".join(alone.out.split())
+
+
+def test_contact_sheets_may_be_left_out(folder, tmp_path):
+    sheet = write_rows(tmp_path / "rows.csv", ROWS[:2])
+    assert select("--from", sheet, "--out", tmp_path / "out", "--no-sheets", *options(folder)).code == 0
+    assert (len([*tmp_path.rglob("*.jpg")]), [*tmp_path.rglob("*.png")]) == (6, [])
+    ran = select(folder / "clips" / "v0.mp4", "--query", "1", "--no-sheets")
+    assert (ran.code, "--no-sheets: belongs to a sheet; name it with --from" in ran.err) == (2, True)
+
+
 def test_a_bad_row_is_an_error_in_its_row_and_in_the_exit_code(folder, tmp_path):
     rows = [
         ("a/b", "v0.mp4", "100", "1", "0:03"),

@@ -60,7 +60,9 @@ def test_twins_make_room_for_the_next_relevant_scenes():
 
 def test_a_twin_stays_where_no_other_relevant_scene_is_left():
     source = Scenes([0.9, 0.8, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1])
-    assert scenes_of(select(source, distinct=True)) == [0, 0, 0, 1]
+    selection = select(source, distinct=True)
+    assert scenes_of(selection) == [0, 0, 0, 1]
+    assert (selection.facts["twins_replaced"], selection.facts["twins_left"]) == (1, 2)
 
 
 def test_without_embeddings_pictures_are_compared():
