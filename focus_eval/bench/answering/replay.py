@@ -166,7 +166,6 @@ class ReplayedSelections:
         return {"replayed_from": self._path.name}
 
     def _origin(self, sampler: str) -> Origin:
-        """The origin of the rows, with `sampler` as the sampler's name."""
         return Origin(selection_id=self.selection_id, sampler=sampler, k=self.k)
 
     def _read(self, questions: Sequence[Question] | None) -> Mapping[str, FileEntry]:
@@ -188,7 +187,7 @@ class ReplayedSelections:
         return entries
 
     def _own_rows(self, questions: Sequence[Question] | None) -> Mapping[str, FileEntry]:
-        """The selections in our rows; raises SelectionMismatch for one of no question of the benchmark."""
+        """Our own rows by question id; raises SelectionMismatch for a question that the benchmark does not have."""
         _, format_options = named_options(self._format, self._format_options)
         # Rows made under --limit cover only some questions; `prepare` checks which of them are missing.
         entries: dict[str, FileEntry] = {}

@@ -67,7 +67,7 @@ def answer(
 
 
 def _ask(session: WrapperSession, batch: Batch, place: Place) -> AnsweredBatch:
-    """The questions of a batch, without their pixels, and the replies."""
+    """Ask a batch; return its questions, without their pixels, each with the reply."""
     questions = [session.make_ready(framed) for framed in batch.questions]
     # The adapter may have made the frames smaller, which leaves memory for other batches.
     byte_counts = {id(framed.frame_batch): framed.frame_batch.held_bytes for framed in questions if framed.frame_batch}

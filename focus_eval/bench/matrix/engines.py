@@ -377,7 +377,7 @@ def _select_in_process(
     share: WorkerResources,
     features: Path | None,
 ) -> None:
-    """Take jobs from `line` until None comes; send what is asked and done there as (kind, value)."""
+    """Run the jobs that come from `line` until None; report rows, work, texts and failures there as (kind, value)."""
     follow_parent()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # exit normally on SIGTERM, so that features are stored
     messages = _Messages(line)

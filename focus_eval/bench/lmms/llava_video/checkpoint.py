@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -16,7 +16,7 @@ from focus_eval.keyframes.encoders.weights import SHARDS
 
 if TYPE_CHECKING:
     import torch
-    from transformers import LlavaOnevisionConfig
+    from transformers import LlavaOnevisionConfig, LlavaOnevisionForConditionalGeneration
 
 
 Pooling = Literal["bilinear", "average"]
@@ -334,7 +334,7 @@ def load_network(
     attn_implementation: str = "sdpa",
     device_map: str | Mapping[str, object] = "cpu",
     end_early: bool = True,
-) -> Any:
+) -> LlavaOnevisionForConditionalGeneration:
     """Return the network with all weights of the checkpoint, in eval mode; the tower ends at the original's last layer.
 
     Args:
@@ -365,17 +365,20 @@ def load_network(
         ignore_mismatched_sizes=True,
         output_loading_info=True,
     )
+    network: LlavaOnevisionForConditionalGeneration
     network, report = loaded
     _refuse_partial(report, config.folder)
-    return (end_tower_early(network) if end_early else network).eval()
+    if end_early:
+        end_tower_early(network)
+    network.eval()
+    return network
 
 
-def end_tower_early(network: Any) -> Any:
-    """Remove the norm after the tower's last layer, which the original never applies; return `network`, changed."""
+def end_tower_early(network: LlavaOnevisionForConditionalGeneration) -> None:
+    """Remove, in place, the norm after the tower's last layer, which the original never applies."""
     from torch import nn
 
     tower_body(network.model.vision_tower).post_layernorm = nn.Identity()
-    return network
 
 
 def tower_body(tower: object) -> Any:
@@ -475,7 +478,7 @@ def _shards(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _refuse_partial(report: Mapping[str, Any], folder: Path) -> None:
+def _refuse_partial(report: Mapping[str, Iterable[object]], folder: Path) -> None:
     """Raise InvalidInput if loading left out a weight, found a foreign one or one of another shape."""
     for kind, problem in (
         ("missing_keys", "are missing"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from focus_eval.keyframes.encoders.preprocess import ImageRules, normalise, resi
 from focus_eval.keyframes.encoders.resampling import BICUBIC
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import LlavaOnevisionForConditionalGeneration, PreTrainedTokenizerBase
 
 
 def original_frames(
@@ -126,7 +126,13 @@ class VideoNetwork:
         setup: only its pooling and newlines are used.
     """
 
-    def __init__(self, network: Any, *, config: checkpoint.CheckpointConfig, setup: checkpoint.Setup) -> None:
+    def __init__(
+        self,
+        network: LlavaOnevisionForConditionalGeneration,
+        *,
+        config: checkpoint.CheckpointConfig,
+        setup: checkpoint.Setup,
+    ) -> None:
         self.network = network
         self.config = config
         self.layout = config.layout(setup)
@@ -147,7 +153,7 @@ class VideoNetwork:
     @property
     def vocabulary_rows(self) -> int:
         """Number of token ids that the head scores."""
-        return int(self.network.config.text_config.vocab_size)
+        return int(self.network.config.get_text_config().vocab_size)
 
     @torch.inference_mode()
     def video_tokens(self, pixel_values: torch.Tensor) -> torch.Tensor:
@@ -211,7 +217,7 @@ class VideoNetwork:
             # there is padding, although its ids begin after the prompt.
             processors.append(RepetitionPenaltyLogitsProcessor(float(penalty)))
         embeddings, mask = left_padded(rows)
-        sampling: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+        sampling: dict[str, object] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
         if temperature > 0:
             sampling = {"do_sample": True, "temperature": temperature, "top_p": top_p}
         unknown_ids = list(range(known_ids, self.vocabulary_rows)) if known_ids is not None else []
@@ -339,7 +345,7 @@ class LlavaVideo:
         first_ids, second_ids = (self.tokenizer(half, add_special_tokens=False)["input_ids"] for half in halves)
         return first_ids, second_ids
 
-    def sent(self, video_question: VideoQuestion) -> dict[str, Any]:
+    def sent(self, video_question: VideoQuestion) -> dict[str, object]:
         """Return what the model is sent for one question, for the prompt record: text, frame size, dtype, attention."""
         first_half, second_half = (self.tokenizer.decode(ids) for ids in self.prompt_ids(video_question))
         return {

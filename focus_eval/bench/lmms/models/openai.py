@@ -98,7 +98,7 @@ class QuestionClient:
 
 
 def replace_images(payload: ChatPayload, urls: Sequence[str]) -> None:
-    """Replace, in place, the stand-in images of a request by `urls`; raise AnswerError if their numbers differ."""
+    """Replace, in place, the placeholder images of a request by `urls`; raise AnswerError if their numbers differ."""
     parts = list(image_parts(payload["messages"]))
     if len(parts) != len(urls):
         raise AnswerError(f"{len(urls)} frames to send, the wrapper made room for {len(parts)}")
@@ -249,7 +249,7 @@ class OpenAIAdapter(FrameAdapter):
         vars(view).update(client=question_client, max_retries=1)
 
     def video_parts(self, frame_batch: FrameBatch) -> list[MessagePart]:
-        """Return one stand-in image per frame."""
+        """Return one placeholder image per frame."""
         return [{"type": "image", "url": Image.new("RGB", (1, 1))} for _ in frame_batch.frames]
 
 
@@ -261,7 +261,7 @@ class FocusGPT4o(OpenAIAdapter, OpenAISimple):  # type: ignore[misc]
     requests: ClassVar[str] = "simple"
 
     def encode_video(self, video_path: object, for_get_frames_num: int) -> list[str]:
-        """Return one stand-in per frame for a path that carries frames; other paths are read by the stock wrapper."""
+        """Return one placeholder per frame of a path that carries frames; the stock wrapper reads other paths."""
         if isinstance(video_path, PathWithFrames):
             return ["" for _ in video_path.frame_batch.frames]
         return list(super().encode_video(video_path, for_get_frames_num))

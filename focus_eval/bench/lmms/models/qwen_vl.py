@@ -70,11 +70,11 @@ class ThinkingQwenAdapter(QwenAdapter):
     """The adapter of wrappers that remove the thinking from replies (`enable_thinking`): rows keep the whole reply."""
 
     def _strip_thinking(self, answer: str) -> str:
-        """The reply as the stock method strips it, with the whole reply."""
+        """The reply without its thinking, as a text that also carries the whole reply."""
         return StrippedReply(self.strip_reply(answer), whole=answer)
 
     def strip_reply(self, text: str) -> str:
-        """Return the reply as the stock method strips it."""
+        """Return the reply without its thinking, as the stock method gives it."""
         return str(super()._strip_thinking(text))  # type: ignore[misc]
 
 
@@ -86,8 +86,7 @@ class FocusQwen2VL(QwenAdapter, Qwen2_VL):  # type: ignore[misc]
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_vl",)
 
     def _encode_image_data_url(self, image: Image.Image) -> str:
-        """`image` as a data URL in PNG, which is lossless; the stock wrapper uses JPEG."""
-        # The stock method writes JPEG; PNG keeps the decoded pixels.
+        """`image` as a data URL in PNG, which keeps the decoded pixels; the stock wrapper uses JPEG."""
         return str(encode_image_to_data_url(image, image_format="PNG"))
 
 
