@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -109,11 +109,6 @@ class AdapterOptions(SessionOptions):
     def __post_init__(self) -> None:
         """Bring the options to their declared types and refuse contradictions, with InvalidInput."""
         super().__post_init__()
-        self._check_who_chooses()
-
-    def _check_who_chooses(self) -> None:
-        """Raise InvalidInput unless exactly one of sampler and selections chooses, and the other options fit it."""
-        # Exactly one of sampler= and selections= must be given.
         if bool(self.sampler) == bool(self.selections):
             raise InvalidInput(
                 "give either sampler=NAME (sampler=native for the wrapper's own sampling) or selections=FILE, not both"
@@ -137,7 +132,7 @@ def split_arguments(
     base: type,
     *,
     kind: type[OptionsT],
-    own_options: Callable[..., object] | None = None,
+    own_options: type | None = None,
     passed_on: tuple[str, ...] = (),
 ) -> tuple[OptionsT, dict[str, object], object]:
     """Return (options of `kind`, the wrapper's arguments by name, an instance of `own_options` or None).
