@@ -1,4 +1,4 @@
-"""How much of a video's selections is made, told from the frames that its passes have visited."""
+"""Estimates the progress of a video's selections from the frames that its passes have visited."""
 
 from __future__ import annotations
 

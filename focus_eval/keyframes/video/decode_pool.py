@@ -29,8 +29,8 @@ from focus_eval.keyframes.video.scan import Scan
 # Signals that a decoder raises itself; any other came from outside, and is not the video's fault.
 _FAULTS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _MAX_KILLS = 2
-# Memory that is freed is kept for the next frame: pages that the system has to clear take as long as decoding. 32 MB is
-# the most that glibc takes as the first of these; a larger number leaves it at 128 KB.
+# Make malloc keep freed memory for the next frame: clearing fresh pages takes as long as decoding. glibc ignores an
+# mmap threshold above 32 MB.
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",

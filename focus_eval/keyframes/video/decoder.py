@@ -73,8 +73,8 @@ def open_container(path: Path, options: dict[str, str]) -> InputContainer:
     if is_playlist(path):
         raise VideoError(f"{path}: a playlist or script, not a video; name the video itself")
     allowed = {"format_whitelist": _FORMATS, "protocol_whitelist": "file"}
-    # With the prefix, a name such as `concat:a|b` or `http:x` is a file's name and nothing else.
-    # Not `options`: PyAV frees one set of those per stream, also for streams that are found only while it opens.
+    # The prefix `file:` keeps FFmpeg from reading names such as `concat:a|b` or `http:x` as addresses. Use
+    # container_options, since PyAV mishandles `options` if streams are found while it opens.
     return av.open(f"file:{path}", container_options={**allowed, **options}, **TAG_ERRORS)
 
 

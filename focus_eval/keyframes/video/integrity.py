@@ -1,4 +1,4 @@
-"""Checks that a file is whole where its container shows it and FFmpeg does not say.
+"""Checks that a file is complete, for containers that show it and faults that FFmpeg does not report.
 
 `docs/reliability.md` says what each check prevents, by `scripts/checks/reader_checks.py`.
 """
