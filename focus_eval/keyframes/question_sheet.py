@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from focus_eval.core.errors import InvalidInput, printable, unknown_name
 from focus_eval.core.resources import lines_of
@@ -247,14 +247,14 @@ def _find_columns(path: Path, names: Sequence[str], given: Mapping[str, str]) ->
     return columns
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """A cell as text; "" for an empty one. A whole number that a table library made a float loses its ".0"."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 
-def _seconds(value: Any, role: str) -> float | None:
+def _seconds(value: object, role: str) -> float | None:
     """A time in seconds, from a number or from [H:]MM:SS; None for an empty cell."""
     text = _text(value)
     if not text:
@@ -270,7 +270,7 @@ def _seconds(value: Any, role: str) -> float | None:
     return seconds
 
 
-def _options(value: Any) -> tuple[str, ...]:
+def _options(value: object) -> tuple[str, ...]:
     """The options of a list, of a JSON list, or of a text that bars or line feeds separate."""
     if isinstance(value, (list, tuple)):
         return tuple(filter(None, map(_text, value)))

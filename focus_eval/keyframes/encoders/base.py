@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,14 @@ class PublishedWeights(TypedDict, total=False):
     gmacs: Mapping[str, float]
     licence: str
     note: str
+
+
+class FrameFeatures(Protocol):
+    """Features of n frames along the first axis, such as an array or a tensor."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice | IntArray, /) -> FrameFeatures: ...
 
 
 class Encoder:
@@ -92,7 +100,7 @@ class Encoder:
     fills_batches: bool = False
     batch_size: int = 32
 
-    def embed(self, frames: Pixels) -> Any:
+    def embed(self, frames: Pixels) -> FrameFeatures:
         """Return the features of RGB uint8 frames `(n, height, width, 3)`, n along the first axis.
 
         The frames are valid during the call; features that hold on to them, other than as an array, a tensor or a list
@@ -124,7 +132,7 @@ class Encoder:
         """Return small RGB uint8 frames with the same features to the bit; called in the thread that decodes."""
         return frames
 
-    def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], Any]:
+    def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], FrameFeatures]:
         """Queue batches of frames on the device; return a function that waits for their features, in order.
 
         The parts may differ in height and width. Another batch may be queued before the function is called.
@@ -194,6 +202,11 @@ class Encoder:
     def overrides(cls, method: str) -> bool:
         """Return True if this class, or one between, replaces the `Encoder` method named `method`, e.g. "logits"."""
         return getattr(cls, method) is not getattr(Encoder, method)
+
+
+def feature_array(features: FrameFeatures) -> NDArray[np.float32]:
+    """Return features that are an array already, as those of an encoder with `stores_embeddings`, as its type."""
+    return np.asarray(features)
 
 
 def checked_frames(frames: Pixels) -> Pixels:

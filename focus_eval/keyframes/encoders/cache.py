@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from focus_eval.core.errors import InvalidInput
 from focus_eval.core.files import replace_file
 from focus_eval.core.types import IntArray, Pixels
+from focus_eval.keyframes.encoders.base import FrameFeatures
 
 
 class FeatureCache:
@@ -46,7 +47,7 @@ class FeatureCache:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def get(self, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
+    def get(self, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], FrameFeatures | None]:
         """Return which of `frames` are stored, a mask `(n,)`, and the features of those, in order; None if none is."""
         with self._lock:
             is_stored = np.array([(video, int(frame)) in self._rows for frame in frames], dtype=bool)

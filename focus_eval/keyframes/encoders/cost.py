@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.rows.records import forward_gmacs
@@ -87,17 +87,17 @@ def _in_gmacs(**macs: float) -> dict[str, float]:
     return {name: value / 1e9 for name, value in macs.items()}
 
 
-def _n_patches(vision: Any) -> int:
+def _n_patches(vision: PretrainedConfig) -> int:
     """The number of patches of an image: from its fixed size, or the largest number of a NaFlex checkpoint."""
     return int(getattr(vision, "num_patches", None) or (vision.image_size // vision.patch_size) ** 2)
 
 
-def _n_tokens(model_type: str, vision: object) -> int:
+def _n_tokens(model_type: str, vision: PretrainedConfig) -> int:
     """The number of tokens of an image: its patches, and a class token if the model type has one."""
     return _n_patches(vision) + (model_type in _CLASS_TOKEN)
 
 
-def _image_tower(model_type: str, vision: Any) -> int:
+def _image_tower(model_type: str, vision: PretrainedConfig) -> int:
     """The multiply-adds of one image in a vision transformer, its pooling head included."""
     width, mlp, tokens = vision.hidden_size, vision.intermediate_size, _n_tokens(model_type, vision)
     embedding = _n_patches(vision) * 3 * vision.patch_size**2 * width

@@ -74,7 +74,7 @@ def single_threaded(n_threads: int) -> dict[str, object]:
     }
 
 
-def constant(values: NDArray[np.float32]) -> Any:
+def constant(values: NDArray[np.float32]) -> openvino.op.Constant:
     """Return `values` as a constant of OpenVINO's graph, which is faster than passing the array to an operator."""
     return openvino.op.Constant(np.ascontiguousarray(values))
 
@@ -125,7 +125,7 @@ class SentenceEncoder:
         ids = [self._tokenizer.encode(text).ids for text in texts]
         vectors = np.empty((len(texts), _WIDTH))
 
-        def keep(request: Any, part: list[int]) -> None:
+        def keep(request: openvino.InferRequest, part: list[int]) -> None:
             """Store the mean token state of each text of a finished batch; `part` has the texts' positions."""
             vectors[part] = request.get_output_tensor().data.mean(axis=1, dtype=np.float64)
 
@@ -189,7 +189,7 @@ def _attention(x: object, weights: Weights, name: str) -> object:
     """Multi-head self-attention of `x` before the output projection (Vaswani et al. 2017, section 3.2)."""
     size = _WIDTH // _N_HEADS
 
-    def heads(part: str) -> Any:
+    def heads(part: str) -> openvino.Node:
         """Return projection `part` of `x` split by head, `(n, n_heads, n_tokens, size)`."""
         split = ops.reshape(_dense(x, weights, f"{name}.{part}"), np.array([0, 0, _N_HEADS, size]), special_zero=True)
         return ops.transpose(split, np.array([0, 2, 1, 3]))
@@ -243,7 +243,7 @@ class FrameClassifier:
         n_threads = thread_count()
         network = _vision_network(_load_vision_weights(), size, self._n_at_once)
         compiled = openvino.Core().compile_model(network, "CPU", single_threaded(n_threads))
-        self._requests: SimpleQueue[Any] = SimpleQueue()
+        self._requests: SimpleQueue[openvino.InferRequest] = SimpleQueue()
         # One request more than compute threads, so that the next batch is prepared meanwhile.
         for _ in range(n_threads + 1):
             self._requests.put(compiled.create_infer_request())
@@ -251,7 +251,7 @@ class FrameClassifier:
     def class_logits(self, frames: Pixels) -> NDArray[np.float32]:
         """Return logits `(n, 1000)` of RGB uint8 frames `(n, height, width, 3)`; bit for bit the same in any batch."""
         logits = np.empty((len(frames), 1000), np.float32)
-        running: deque[tuple[Any, slice]] = deque()
+        running: deque[tuple[openvino.InferRequest, slice]] = deque()
 
         def finish() -> None:
             """Wait for the oldest batch, store its logits and free its request."""
@@ -319,7 +319,7 @@ def _vision_network(weights: Weights, size: int, n: int) -> object:
     return openvino.Model([ops.add(classes, constant(weights["_fc.bias"]))], [squares], "efficientnet_lite0")
 
 
-def _block(x: Any, weights: Weights, name: str, *, stride: int) -> object:
+def _block(x: openvino.Node, weights: Weights, name: str, *, stride: int) -> object:
     """`x` after an inverted residual block: widen (except in the first block), filter each channel, narrow."""
     block_input = x
     if f"{name}_expand_conv.weight" in weights:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar
 
 import torch
@@ -30,7 +31,7 @@ from focus_eval.keyframes.encoders.weights import OPEN_CLIP, Located
 _FILTERS = {"bilinear": BILINEAR, "bicubic": BICUBIC}
 
 
-def _library() -> Any:
+def _library() -> ModuleType:
     """The module open_clip, imported at first use because that takes seconds."""
     try:
         return importlib.import_module("open_clip")

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -130,11 +130,11 @@ def _read_json_lines(path: Path) -> Iterable[_Row]:
             yield _json_row(row, number)
 
 
-def _json_row(row: Any, number: int) -> _Row:
+def _json_row(row: object, number: int) -> _Row:
     """(video, query, frames, relevance) of a decoded line; null relevance becomes NaN."""
     required_keys = ("video", "query", "pulled_frames", "pulled_relevance")
     missing = [key for key in required_keys if not isinstance(row, dict) or key not in row]
-    if missing:
+    if missing or not isinstance(row, dict):
         raise InvalidInput(f"line {number} has no {missing[0]}")
     video, query, frames, values = (row[key] for key in required_keys)
     numbers = np.array(frames, dtype=np.int64)

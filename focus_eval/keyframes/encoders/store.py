@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,7 +249,7 @@ class RelevanceStore:
             number = self._series_number(connection, series)
             if number is None:
                 return {}
-            key, sound, damaged = _key(table, *series), dict[int, bytes](), list[tuple[int, Any, Any]]()
+            key, sound, damaged = _key(table, *series), dict[int, bytes](), list[tuple[int, int, bytes]]()
             for frame, blob in connection.execute(ask, (number, json.dumps(frames.tolist()))).fetchall():
                 value = _unseal(blob, key, frame)
                 if value is None:

@@ -6,7 +6,7 @@ import pickle
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -55,7 +55,7 @@ class _Tensors(pickle.Unpickler):
             return _DTYPES[name]
         raise pickle.UnpicklingError(f"holds {module}.{name}, which is not a tensor")
 
-    def persistent_load(self, pid: Any) -> str:
+    def persistent_load(self, pid: tuple[str, np.dtype[np.generic], str, str, int, object]) -> str:
         """Note type and length of a buffer that a tensor refers to, and return its name."""
         _, dtype, name, _, n_values, _ = pid
         self.buffers[name] = dtype, n_values

@@ -15,11 +15,10 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from focus_eval.core.errors import EncoderError, InvalidInput, RunError, is_device_failure
 from focus_eval.core.types import Pixels
-from focus_eval.keyframes.encoders.base import Encoder, checked_frames
+from focus_eval.keyframes.encoders.base import Encoder, FrameFeatures, checked_frames
 from focus_eval.keyframes.encoders.preprocess import (
     ImageRules,
     Resize,
@@ -447,10 +446,9 @@ class TorchScorer(Encoder):
         """Most frames encoded at once now: the option, or less after a batch did not fit."""
         return self._image_runner.batch_size
 
-    def embed(self, frames: Pixels) -> torch.Tensor | NDArray[np.float32]:
+    def embed(self, frames: Pixels) -> FrameFeatures:
         """Return the features of RGB uint8 frames `(n, height, width, 3)`."""
-        features: torch.Tensor | NDArray[np.float32] = self.queue_parts([frames])()
-        return features
+        return self.queue_parts([frames])()
 
     @property
     def device_seconds(self) -> float:

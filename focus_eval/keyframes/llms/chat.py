@@ -10,14 +10,14 @@ import random
 import re
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
 from math import ceil, exp, isfinite
 from time import time
 from types import NoneType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
 import openai
@@ -28,6 +28,9 @@ from focus_eval.core.errors import AnswerError, InvalidInput, RunError, printabl
 from focus_eval.core.types import Pixels, whole_number
 from focus_eval.keyframes.llms.registry import Reply, check_limits, yes_of
 from focus_eval.keyframes.samplers.asking import PIXELS_A_TOKEN
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +154,7 @@ class RefusedSettings:
         self._names: set[str] = set()
         self._lock = threading.Lock()
 
-    def accepted_part(self, payload: Mapping[str, object]) -> dict[str, Any]:
+    def accepted_part(self, payload: Mapping[str, object]) -> dict[str, object]:
         """Return `payload` without the refused settings; a refused `max_tokens` gets its newer name."""
         accepted = {name: value for name, value in payload.items() if name not in self._names}
         if "max_tokens" in payload and "max_tokens" in self._names:
@@ -222,7 +225,7 @@ class ChatClient:
         self._refused = refused or RefusedSettings()
         self._max_pause_seconds = max_pause_seconds
 
-    def create(self, payload: dict[str, Any], cost: dict[str, Any]) -> Any:
+    def create(self, payload: Mapping[str, object], cost: dict[str, int]) -> ChatCompletion:
         """Send `payload` and return the service's answer; add its usage to `cost`.
 
         Args:
@@ -243,16 +246,17 @@ class ChatClient:
         except Exception as error:  # noqa: BLE001 (raised on without the key)
             raise with_usage(AnswerError(self.one_line(error, cost["requests"])), cost) from None
 
-    def _send(self, payload: dict[str, object], cost: dict[str, Any]) -> Any:
+    def _send(self, payload: Mapping[str, object], cost: dict[str, int]) -> ChatCompletion:
         """Send one request, and again without each setting that is refused; count them and return the answer.
 
         A reply with an error raises _ServiceError, another one that is no chat completion _UnreadableReply.
         """
+        send: Callable[..., ChatCompletion] = self._client.chat.completions.create
         while True:
             accepted = self._refused.accepted_part(payload)
             cost["requests"] += 1
             try:
-                completion = self._client.chat.completions.create(**accepted)
+                completion = send(**accepted)
                 _raise_error_in(completion)
                 break
             except (openai.APIStatusError, _ServiceError) as error:
@@ -278,7 +282,7 @@ class ChatClient:
         backoff_seconds = min(60.0, first * 2.0 ** (state.attempt_number - 1) + self._jitter.uniform(0, first))
         return max(backoff_seconds, requested_seconds or 0.0)
 
-    def _note_usage(self, completion: object, cost: dict[str, object]) -> None:
+    def _note_usage(self, completion: ChatCompletion, cost: dict[str, int]) -> None:
         """Add the answer's token counts to `cost`, and their price to the run's spending."""
         usage = getattr(completion, "usage", None)
         counts = [getattr(usage, name, None) for name in ("prompt_tokens", "completion_tokens")]
@@ -312,7 +316,7 @@ class ChatClient:
         return f"{kind}{text[:400]}{tried}{fix and '; ' + fix}"
 
 
-def with_usage(error: AnswerError, usage: Mapping[str, Any]) -> AnswerError:
+def with_usage(error: AnswerError, usage: Mapping[str, float]) -> AnswerError:
     """Set `error.usage` to a copy of `usage` and return `error`."""
     error.usage = dict(usage)
     return error
@@ -329,13 +333,13 @@ class _ServiceError(Exception):
         error: the reply's `error`, an object with "message" and "code", or its text.
     """
 
-    def __init__(self, error: Any) -> None:
-        facts = (
+    def __init__(self, error: object) -> None:
+        facts: Mapping[str, object] = (
             error if isinstance(error, Mapping) else vars(error) if hasattr(error, "message") else {"message": error}
         )
         message, self.code = facts.get("message") or error, facts.get("code") or facts.get("type") or ""
         self.param = facts.get("param")
-        self.status_code = int(self.code) if str(self.code).isdecimal() else None
+        self.status_code = int(str(self.code)) if str(self.code).isdecimal() else None
         named_code = f" (code {self.code})" if self.code else ""
         super().__init__(f"the service answers with an error: {message}{named_code}")
 
@@ -474,7 +478,7 @@ def retry_after_seconds(error: BaseException | None) -> float | None:
         return None
 
 
-def _check_answer(completion: Any) -> None:
+def _check_answer(completion: ChatCompletion) -> None:
     """Raise `AnswerError` if the model refused or the content filter stopped the answer."""
     choice = completion.choices[0]
     refusal = getattr(choice.message, "refusal", None)
@@ -484,6 +488,11 @@ def _check_answer(completion: Any) -> None:
         raise AnswerError("refused: the content filter stopped the answer")
     if choice.message.content is None:
         raise AnswerError(f"an answer without text (finish reason {choice.finish_reason!r})")
+
+
+def _text_of(completion: ChatCompletion) -> str:
+    """The text of an answer that `_check_answer` let pass."""
+    return completion.choices[0].message.content or ""
 
 
 _CHECK_SECONDS = 10.0
@@ -584,22 +593,22 @@ class ChatModel:
     def ask(self, text: str, images: Sequence[Pixels], *, max_tokens: int) -> Reply:
         """Send one request and return its reply; raises as `Model.ask`."""
         completion, usage = self._send(text, images, max_tokens=max_tokens)
-        return Reply(text=completion.choices[0].message.content, usage=usage)
+        return Reply(text=_text_of(completion), usage=usage)
 
     def yes(self, text: str, image: Pixels) -> Reply:
         """Send one request for a single token and return its reply, with P(yes) from the log-probabilities."""
         completion, usage = self._send(text, [image], max_tokens=1, logprobs=True, top_logprobs=_CANDIDATES)
-        choice = completion.choices[0]
-        tokens = getattr(choice.logprobs, "content", None)
+        answer = _text_of(completion)
+        tokens = getattr(completion.choices[0].logprobs, "content", None)
         try:
             if not tokens:
                 raise AnswerError(f"{self._model} gives no log-probabilities; a probability of yes needs them")
             candidates = [(item.token, exp(item.logprob)) for item in tokens[0].top_logprobs or tokens[:1]]
-            return Reply(text=choice.message.content, yes=yes_of(candidates, choice.message.content), usage=usage)
+            return Reply(text=answer, yes=yes_of(candidates, answer), usage=usage)
         except AnswerError as error:
             raise with_usage(error, usage) from None
 
-    def _send(self, text: str, images: Sequence[Pixels], **settings: object) -> tuple[Any, dict[str, float]]:
+    def _send(self, text: str, images: Sequence[Pixels], **settings: object) -> tuple[ChatCompletion, dict[str, float]]:
         """Send text and pictures with retries; return the service's answer, and its usage with dollars if priced.
 
         Raises AnswerError if offline, RunError if the spending limit is reached.
@@ -608,9 +617,11 @@ class ChatModel:
             raise AnswerError(f"offline=true, and the store has no answer of {self._model} to {text[:80]!r}")
         self._spending.check()
         urls = [self._images.data_url(Image.fromarray(image)) for image in images]
-        parts: list[dict[str, Any]] = [{"type": "image_url", "image_url": {"url": url, **self._detail}} for url in urls]
+        parts: list[dict[str, object]] = [
+            {"type": "image_url", "image_url": {"url": url, **self._detail}} for url in urls
+        ]
         content = [*parts, {"type": "text", "text": text}]
-        usage: dict[str, Any] = {}
+        counts: dict[str, int] = {}
         client = ChatClient(
             self._client,
             spending=self._spending,
@@ -622,10 +633,11 @@ class ChatModel:
         )
         messages = [*self._system, {"role": "user", "content": content}]
         try:
-            completion = client.create({**self._fixed, "messages": messages, **settings}, usage)
+            completion = client.create({**self._fixed, "messages": messages, **settings}, counts)
         except AnswerError as error:
             place = f"llm chat:model={self._model} at {str(self._client.base_url).rstrip('/')}"
             raise with_usage(AnswerError(f"{place}: {error}"), error.usage) from None
+        usage: dict[str, float] = {**counts}
         if "input" in usage and (dollars := self.price(usage["input"], usage["output"])) is not None:
             usage["dollars"] = dollars
         return completion, usage

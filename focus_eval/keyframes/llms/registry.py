@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, ClassVar, Protocol, cast, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, PluginError
 from focus_eval.core.options import declared_types, make, named_options, named_text, read_options
@@ -149,14 +149,14 @@ def yes_of(probabilities: Sequence[tuple[str, float]], answer: str) -> float:
 _NO_REPLY_CHANGES = ("key", "offline", "parameters", "cost")
 
 
-def _check(loaded: object, label: str) -> Any:
+def _check(loaded: object, label: str) -> type[Model]:
     """The loaded class if it has the methods of a model to ask; raises PluginError otherwise."""
     if not isinstance(loaded, type) or not all(hasattr(loaded, name) for name in ("ask", "yes", "check", "close")):
         raise PluginError(f"{label} is not a model to ask; see focus_eval.keyframes.llms.registry")
     return loaded
 
 
-LLMS: Registry[Any] = Registry(
+LLMS: Registry[type[Model]] = Registry(
     "llm",
     group="focus_eval.llms",
     built_in=classes_in("focus_eval.keyframes.llms", name_of=lambda facts: str(facts.get("model_id", ""))),
@@ -184,7 +184,7 @@ def make_llm(name: str, **options: object) -> Model:
     name, values = _named(name, options)
     kind = LLMS.load(name)
     with LLMS.name_missing_extra(name):
-        return cast(Model, make(f"llm {name!r}", kind, values))
+        return make(f"llm {name!r}", kind, values)
 
 
 def _named(text: str, options: dict[str, object]) -> tuple[str, dict[str, object]]:
@@ -229,7 +229,9 @@ def llm_identity(sampler: SupportsModel) -> dict[str, str]:
         return {}
     text = str(getattr(sampler, "llm", ""))
     try:
-        revision = cast(Model, llm_of(sampler)).revision
+        model = llm_of(sampler)
+        assert model is not None  # `needs_llm` is true
+        revision = model.revision
     except FocusEvalError as error:
         revision = f"not here: {error}"
     return {"llm": text.partition(":")[0], "llm_revision": revision}

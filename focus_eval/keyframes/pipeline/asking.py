@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 LEFT_OUT = ("without_temperature", "without_seed")
 # Keys of usage that replies may state.
 USAGE = ("requests", "input", "output", "dollars", *LEFT_OUT)
+
+
+class _StoredReply(TypedDict):
+    """What the store keeps of a reply, as JSON."""
+
+    text: str
+    yes: float | None
+    usage: dict[str, float]
 
 
 class ModelSession:
@@ -123,7 +131,7 @@ class ModelSession:
         if stored is None:
             return None
         self.usage["replayed"] += 1
-        record: dict[str, Any] = json.loads(stored)
+        record: _StoredReply = json.loads(stored)
         # Replayed replies were paid for when first given: count no cost.
         usage = {name: value for name, value in record["usage"].items() if name in ("input", "output", *LEFT_OUT)}
         return Reply(text=record["text"], yes=record["yes"], usage=usage)

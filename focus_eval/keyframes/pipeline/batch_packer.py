@@ -16,12 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from focus_eval.core.types import Pixels
-from focus_eval.keyframes.encoders.base import Encoder
+from focus_eval.keyframes.encoders.base import Encoder, FrameFeatures
 
 # Batches on the device at a time: one computing, one queued.
 _MAX_BATCHES_UNDERWAY = 2
@@ -38,7 +37,7 @@ class _Call:
     pixels: Pixels
     n_taken: int = 0
     n_served: int = 0
-    features: dict[int, Any] = field(default_factory=dict)
+    features: dict[int, FrameFeatures] = field(default_factory=dict)
     seconds: float = 0.0
     error: Exception | None = None
 
@@ -80,7 +79,7 @@ class BatchPacker:
                 self._n_passes -= 1
                 self._changed.notify_all()
 
-    def embed(self, encoder: Encoder, pixels: Pixels) -> tuple[Any, float]:
+    def embed(self, encoder: Encoder, pixels: Pixels) -> tuple[FrameFeatures, float]:
         """Return the features of `pixels` `(n, height, width, 3)`, and their share of the batches' seconds.
 
         Called inside `open_pass`, at most once at a time in each.
@@ -167,7 +166,7 @@ class BatchPacker:
         finally:
             self._changed.acquire()
 
-    def _hand_out(self, share: _Share, result: object, seconds: float) -> None:
+    def _hand_out(self, share: _Share, result: FrameFeatures | Exception, seconds: float) -> None:
         """Give a share's features, or error, to its call; `seconds` are the share's part of the batch's time."""
         call = share.call
         was_served = call.is_served
@@ -184,7 +183,7 @@ class BatchPacker:
             self._n_waiting -= 1
 
 
-def _queue_batch(batch: list[_Share]) -> Callable[[], list[Any]]:
+def _queue_batch(batch: list[_Share]) -> Callable[[], list[FrameFeatures | Exception]]:
     """Queue a full batch, padded; return a function that waits and gives each share features or an error."""
     parts, encoder = [share.pixels for share in batch], batch[0].call.encoder
     n, batch_size = sum(map(len, parts)), encoder.batch_size
@@ -197,7 +196,7 @@ def _queue_batch(batch: list[_Share]) -> Callable[[], list[Any]]:
     except Exception as error:  # noqa: BLE001 (raised again in the pass it belongs to)
         return partial(_run_one_by_one, batch, error)
 
-    def finish_batch() -> list[Any]:
+    def finish_batch() -> list[FrameFeatures | Exception]:
         """Wait for the batch; return the features of each share, or run the shares alone if it failed."""
         try:
             features = finish()
@@ -208,19 +207,19 @@ def _queue_batch(batch: list[_Share]) -> Callable[[], list[Any]]:
     return finish_batch
 
 
-def _run_one_by_one(batch: list[_Share], error: Exception) -> list[Any]:
+def _run_one_by_one(batch: list[_Share], error: Exception) -> list[FrameFeatures | Exception]:
     """Run each share of a failed batch again by itself; return features or the error of each."""
     if len(batch) == 1:
         return [error]
     return [result for share in batch for result in _queue_batch([share])()]
 
 
-def _concatenate(features: list[Any]) -> Any:
+def _concatenate(features: list[FrameFeatures]) -> FrameFeatures:
     if len(features) == 1:
         return features[0]
     if isinstance(features[0], np.ndarray):
-        return np.concatenate(features)
+        return np.concatenate([part for part in features if isinstance(part, np.ndarray)])
     # torch is loaded already if features are tensors.
     import torch
 
-    return torch.cat(features)
+    return torch.cat([part for part in features if isinstance(part, torch.Tensor)])

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from focus_eval.core.types import FloatArray, IntArray, Pixels
-from focus_eval.keyframes.encoders.base import Encoder
+from focus_eval.keyframes.encoders.base import Encoder, FrameFeatures, feature_array
 from focus_eval.keyframes.encoders.cache import FeatureCache, duplicate_cache
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
 from focus_eval.keyframes.pipeline.timing import Meter
@@ -37,7 +37,7 @@ class Progress(Protocol):
         ...
 
 
-Visit = Callable[[IntArray, Any], None]
+Visit = Callable[[IntArray, FrameFeatures], None]
 Prepare = Callable[[Pixels], Pixels]
 
 
@@ -131,7 +131,7 @@ class VideoSession(EncoderUse):
         """The encoder's function that shrinks a frame right after decoding; None if it has none."""
         return self.encoder.prepare if self.encoder.overrides("prepare") else None
 
-    def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], Any]:
+    def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], FrameFeatures | None]:
         """Return a mask `(n,)` of `frames` with stored features, and these features; None if none."""
         # The store survives the process, `feature_cache` only the video: an encoder has one or the other.
         if self.store is not None and self.encoder.stores_embeddings:
@@ -145,7 +145,7 @@ class VideoSession(EncoderUse):
         """`batches`, if the encoder needs full ones; None if it takes batches of any size."""
         return self.batches if self.encoder.fills_batches else None
 
-    def embed(self, frames: IntArray, pixels: Pixels, *, meter: Meter) -> tuple[Any, NDArray[np.bool_]]:
+    def embed(self, frames: IntArray, pixels: Pixels, *, meter: Meter) -> tuple[FrameFeatures, NDArray[np.bool_]]:
         """Return the features of decoded frames and a mask of those that the encoder ran on; store the features.
 
         `meter` is in the session's stage; waiting for frames of other videos is moved to "idle".
@@ -159,25 +159,30 @@ class VideoSession(EncoderUse):
         elif self.shares and self.encoder.embeds_independently:
             # Slides and still shots repeat pixel by pixel; compare the prepared pictures.
             pictures = self.encoder.prepare(pixels)
-            features, computed = duplicate_cache(self.scorer_key).embed(pictures, self.encoder.embed)
+            features, computed = duplicate_cache(self.scorer_key).embed(
+                pictures, lambda part: feature_array(self.encoder.embed(part))
+            )
         else:
             features, computed = _own_features(self.encoder.embed(pixels), pixels), np.ones(frames.shape, dtype=bool)
         if self.store is not None and self.encoder.stores_embeddings:
             # Use the stored values: another process may have written first.
-            features = self.store.put_embeddings(self.scorer_key, self.key, frames, features)
+            features = self.store.put_embeddings(self.scorer_key, self.key, frames, feature_array(features))
         elif self.feature_cache is not None:
             self.feature_cache.put(str(self.reader.path), frames, features)
         return features, computed
 
 
-def _own_features(features: Any, pixels: Pixels) -> Any:
+def _own_features(features: FrameFeatures, pixels: Pixels) -> FrameFeatures:
     """Features, copied where they are the frames themselves, whose memory the next batch is written to."""
     if isinstance(features, np.ndarray):
         return features.copy() if np.may_share_memory(features, pixels) else features
     if isinstance(features, (list, tuple)):
         return type(features)(_own_features(part, pixels) for part in features)
-    if type(features).__module__ == "torch" and features.device.type == "cpu":
-        return features.clone() if np.may_share_memory(features.detach().numpy(), pixels) else features
+    if type(features).__module__ == "torch":
+        import torch  # loaded already
+
+        if isinstance(features, torch.Tensor) and features.device.type == "cpu":
+            return features.clone() if np.may_share_memory(features.detach().numpy(), pixels) else features
     return features
 
 
@@ -302,7 +307,7 @@ class VideoRelevance(RelevanceSource):
         """Call `visit(part, features)` with stored features first, then with newly embedded ones, ascending."""
         session = self._session
         is_known, features = session.known(frames)
-        if is_known.any():
+        if features is not None:
             with session.meter.stage(session.stage):
                 visit(frames[is_known], features)
             self._advance(int(is_known.sum()))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from focus_eval.core.errors import RunError
 from focus_eval.core.types import IntArray, Pixels
+from focus_eval.keyframes.encoders.base import FrameFeatures
 from focus_eval.keyframes.pipeline.relevance import Progress, VideoSession, Visit, decoded_batches
 from focus_eval.keyframes.pipeline.timing import Meter
 
@@ -153,7 +154,7 @@ class RendezvousBatcher:
     def _serve_alone(self, request: _Request) -> None:
         """Serve a request of a failed round: reuse features that the failed pass embedded, embed the others."""
         is_known, features = request.session.known(request.frames)
-        if is_known.any():
+        if features is not None:
             _deliver_features(request, request.frames[is_known], features)
             request.frames = request.frames[~is_known]
         # Retry only the missing frames, so that none before the damage is embedded twice.
@@ -243,7 +244,7 @@ def _fail_requests(requests: list[_Request], error: BaseException) -> None:
             request.finished.set()
 
 
-def _deliver_features(request: _Request, frames: IntArray, features: object) -> None:
+def _deliver_features(request: _Request, frames: IntArray, features: FrameFeatures) -> None:
     """Call the question's `visit` with its features; record an error in the request instead of raising it."""
     if request.error is not None:
         return

@@ -8,7 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, SupportsIndex, cast, get_args
 
 import numpy as np
 
@@ -237,7 +237,7 @@ class Choice:
     keyframes: IntArray
     scales: np.ndarray | None = None
     clips: tuple[ClipReport, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
     seconds_apart: float = 0.0
 
 
@@ -517,7 +517,7 @@ class FrameSampler(ABC):
         """
         return None
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
         """Return what another process makes the sampler from; the class of a file by the file, not by its module."""
         module = type(self).__module__
         if not is_plugin_file(module):

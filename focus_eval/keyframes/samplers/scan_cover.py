@@ -5,8 +5,9 @@ Its two controls: the scan alone, and both encoders on every frame of the grid.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -235,7 +236,7 @@ class ScanView:
         density: FloatArray,
         request: SelectionRequest,
         value: coverage.Value,
-        facts: dict[str, Any] | None = None,
+        facts: Mapping[str, object] | None = None,
         *,
         is_flat: bool = True,
     ) -> Choice:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, TextIO
+from typing import TextIO, TypedDict
 
 import numpy as np
 
@@ -171,7 +171,15 @@ def record_crashes(folder: Path, *, worker: str | None = None) -> int:
     return n_recorded
 
 
-def _whole_lines(path: Path) -> list[dict[str, Any]]:
+class _Line(TypedDict, total=False):
+    """A line of a worker's file of open videos, which states `open`, or of the record of crashes: `signal`."""
+
+    video: str
+    open: bool
+    signal: int
+
+
+def _whole_lines(path: Path) -> list[_Line]:
     # What follows the last line break is torn.
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 

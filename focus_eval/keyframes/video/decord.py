@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import decord
 import numpy as np
@@ -24,7 +24,7 @@ class DecordReader(ByIndexReader):
     library = "decord"
     failures = (decord.DECORDError, RuntimeError, UnicodeEncodeError)
 
-    def _open(self, n_threads: int | None) -> Any:
+    def _open(self, n_threads: int | None) -> decord.VideoReader:
         """Decord's reader of the file; `n_threads` None lets decord choose."""
         return decord.VideoReader(str(self.path), ctx=decord.cpu(0), num_threads=n_threads or 0)
 

@@ -454,7 +454,7 @@ def scan_from_bytes(content: bytes) -> Scan | None:
     )
 
 
-def _index(facts: dict[str, Any], arrays: Mapping[str, Any]) -> FrameIndex:
+def _index(facts: Mapping[str, Any], arrays: Mapping[str, Any]) -> FrameIndex:
     """The frame index from stored arrays; raises ValueError if they do not order the frames."""
     sizes = arrays["sizes"]
     fields: dict[str, Any] = {name: np.cumsum(arrays[name]) for name in _RISING}

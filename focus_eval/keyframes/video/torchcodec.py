@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from focus_eval.core.errors import MissingDependency
 from focus_eval.core.types import Pixels
@@ -25,7 +25,7 @@ class TorchCodecReader(ByIndexReader):
     library = "torchcodec"
     failures = (RuntimeError, ValueError, IndexError)
 
-    def _open(self, n_threads: int | None) -> Any:
+    def _open(self, n_threads: int | None) -> VideoDecoder:
         """Torchcodec's decoder in exact mode; raises MissingDependency if it finds no FFmpeg."""
         try:
             return VideoDecoder(

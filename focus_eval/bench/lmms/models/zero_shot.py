@@ -20,7 +20,7 @@ from focus_eval.bench.benchmarks.question import LETTERS
 from focus_eval.bench.lmms.adapter import FrameAdapter
 from focus_eval.core.errors import AnswerError, InvalidInput
 from focus_eval.core.types import FloatArray, Question
-from focus_eval.keyframes.encoders.base import Encoder
+from focus_eval.keyframes.encoders.base import Encoder, FrameFeatures, feature_array
 from focus_eval.keyframes.encoders.cache import duplicate_cache
 
 if TYPE_CHECKING:
@@ -97,14 +97,15 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         scores = option_scores(self.scorer, features, question.query, question.options, temperature=self.temperature)
         return LETTERS[int(np.argmax(scores))]
 
-    def _features(self, pixels: Pixels) -> object:
+    def _features(self, pixels: Pixels) -> FrameFeatures:
         """The encoder's features of the frames; pictures seen before are not embedded again."""
         scorer = self.scorer
         prepared = scorer.prepare(pixels)
         if not scorer.embeds_independently:
             return scorer.embed(prepared)
         # frames that a sampler pulled in this process, or that another question was shown
-        return duplicate_cache(f"{scorer.name} {scorer.revision}").embed(prepared, scorer.embed)[0]
+        cache = duplicate_cache(f"{scorer.name} {scorer.revision}")
+        return cache.embed(prepared, lambda part: feature_array(scorer.embed(part)))[0]
 
 
 @dataclass(frozen=True, kw_only=True)
