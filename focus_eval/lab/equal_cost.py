@@ -38,7 +38,7 @@ def _control(name: str, cost: float, videos: Sequence[VideoInfo], k: int) -> Sam
         planned = float(np.mean([sampler.count_pulls(video, k=k) for video in videos]))
         percent *= cost / planned
         options = _options(name, percent)
-    return SamplerEntry(sampler=name, options=options, k=[k])
+    return SamplerEntry(sampler=name, options={**options}, k=[k])
 
 
 def _options(name: str, percent: float) -> dict[str, float]:

@@ -78,14 +78,14 @@ def _serve(requests: socket.socket, spec: str) -> None:
             os.close(fds[0])
 
 
-def _answer(line: Connection, question: dict[str, Any], import_error: FocusEvalError | None) -> None:
+def _answer(line: Connection, question: dict[str, object], import_error: FocusEvalError | None) -> None:
     """Send the answer to a question, or its error, over `line`."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     answer, answer_error = None, import_error
     try:
         if import_error is None:
-            answer = _ANSWERS[question.pop("ask")](line, **question)
+            answer = _ANSWERS[str(question.pop("ask"))](line, **question)
     except (EOFError, BrokenPipeError):
         raise
     except FocusEvalError as error:
@@ -98,7 +98,7 @@ def _answer(line: Connection, question: dict[str, Any], import_error: FocusEvalE
         line.send(("answer", None, SamplerError(f"a value cannot be sent to another process: {error_line(error)}")))
 
 
-def _describe(line: Connection, *, spec: str) -> dict[str, Any]:
+def _describe(line: Connection, *, spec: str) -> dict[str, object]:
     """The description from which `subprocess_class` makes a class with the same options and declarations."""
     kind = SAMPLERS.load(spec)
     declarations = [name for name, hint in FrameSampler.__annotations__.items() if "ClassVar" in str(hint)]
@@ -114,7 +114,7 @@ def _describe(line: Connection, *, spec: str) -> dict[str, Any]:
     }
 
 
-def _check_options(line: Connection, *, spec: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _check_options(line: Connection, *, spec: str, options: Mapping[str, object]) -> dict[str, object]:
     """The options as the sampler's class reads them."""
     return make_sampler(spec, **options).options
 
@@ -123,23 +123,23 @@ def _call(
     line: Connection,
     *,
     spec: str,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     method: str,
     video: VideoInfo,
-    keywords: Mapping[str, Any],
-) -> Any:
+    keywords: Mapping[str, object],
+) -> object:
     """The result of a method of the sampler, such as `count_pulls`, for a video."""
     return getattr(make_sampler(spec, **options), method)(video, **keywords)
 
 
-def _run_suite(line: Connection, *, spec: str, options: Mapping[str, Any], seconds_allowed: float) -> Any:
+def _run_suite(line: Connection, *, spec: str, options: Mapping[str, object], seconds_allowed: float) -> object:
     """Run the contract suite in this process, so that state kept between cases can be noticed."""
     from focus_eval.lab.contract import suite  # imported here, as only this function needs it
 
     return suite(make_sampler(spec, **options), seconds_allowed=seconds_allowed)
 
 
-def _choose(line: Connection, *, spec: str, options: Mapping[str, Any], request: SelectionRequest) -> Choice:
+def _choose(line: Connection, *, spec: str, options: Mapping[str, object], request: SelectionRequest) -> Choice:
     """Run the sampler on one question and return its choice in plain types.
 
     Pulls and model calls go over `line` to the asking process.
@@ -169,7 +169,7 @@ def _choose(line: Connection, *, spec: str, options: Mapping[str, Any], request:
     )
 
 
-_ANSWERS: Mapping[str, Callable[..., Any]] = {
+_ANSWERS: Mapping[str, Callable[..., object]] = {
     "describe": _describe, "options": _check_options, "call": _call, "suite": _run_suite, "choose": _choose,
 }  # fmt: skip
 
@@ -215,7 +215,7 @@ class RemoteSource(RelevanceSource):
         """Return a function that calls `method` of the receiver, such as `scan` or `ask`."""
         return partial(self._send, method)
 
-    def _send(self, method: str, *arguments: Any, **keywords: Any) -> Any:
+    def _send(self, method: str, *arguments: object, **keywords: object) -> Any:
         """The result of the receiver's method; raises the error that it raised."""
         self._line.send((self._receiver, method, arguments, keywords))
         answer, error = self._line.recv()

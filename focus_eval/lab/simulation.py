@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -53,7 +53,7 @@ class SamplerEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sampler: str
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     budgets: bool = False
     k: list[int] = []
 
@@ -76,7 +76,7 @@ class SimulationConfig(BaseModel):
     seed: int = 0
     seeds: list[int] = Field(default=[0], min_length=1)
     minutes: tuple[float, float] = (1.0, 180.0)
-    worlds: list[str | dict[str, Any]] = ["calibrated"]
+    worlds: list[str | dict[str, object]] = ["calibrated"]
     recorded: str = ""
     scan_recorded: str = ""
     samplers: list[str | SamplerEntry] = Field(min_length=1)
@@ -436,7 +436,13 @@ def select_on(
 
 
 def _run_source(
-    source: TraceSource, config: SimulationConfig, out: Path, *, limit: int | None, n_workers: int, progress: Any
+    source: TraceSource,
+    config: SimulationConfig,
+    out: Path,
+    *,
+    limit: int | None,
+    n_workers: int,
+    progress: Callable[[int, int], None],
 ) -> None:
     """Write the rows of all series on the traces of one source, in processes; questions with a row are skipped."""
     numbers = source.numbers(config, limit)
@@ -467,7 +473,7 @@ def _run_source(
 
 def _chunks(source: TraceSource, numbers: Sequence[int]) -> Iterator[list[int]]:
     """Yield the traces of each job of a process; questions of a video stay together, since they share frames."""
-    videos: dict[Any, list[int]] = {}
+    videos: dict[int | str, list[int]] = {}
     for number in numbers:
         videos.setdefault(number if source.world else source.traces[number].video, []).append(number)
     chunk: list[int] = []
@@ -609,12 +615,13 @@ def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: Fra
 def _describe(config: SimulationConfig, out: Path) -> None:
     """Write `run.json`; raise InvalidInput if the folder holds a simulation with other videos."""
     file = out / "run.json"
-    document: dict[str, Any] = {"name": config.name, "simulation": config.model_dump(mode="json")}
+    simulation = config.model_dump(mode="json")
+    document: dict[str, object] = {"name": config.name, "simulation": simulation}
     document |= {"git": git_revision(), "versions": versions(), "tried": tried_files(config)}
     if file.exists():
         stored = read_sealed_json(file).get("simulation", {})
         for key in ("seed", "minutes", "worlds", "recorded", "scan_recorded"):
-            if document["simulation"][key] != stored.get(key, ""):  # keys added in later versions count as unset
+            if simulation[key] != stored.get(key, ""):  # keys added in later versions count as unset
                 raise InvalidInput(
                     f"{out}: holds a simulation with another value of {key!r}; name another folder with --out"
                 )

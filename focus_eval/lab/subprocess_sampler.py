@@ -73,7 +73,7 @@ class SubprocessSampler(FrameSampler):
         return _ask(self.spec, self.has_other_hash_seed, question, answering=answering)
 
 
-def _forwarded(method: str) -> Callable[..., Any]:
+def _forwarded(method: str) -> Callable[..., object]:
     """A method that calls `method` of the file's class in the sampler's own process."""
     return lambda self, video, **keywords: self._ask("call", method=method, video=video, keywords=keywords)
 
@@ -140,7 +140,8 @@ def _remade_sampler(spec: str, has_other_hash_seed: bool, options: Mapping[str, 
 def _checked_options(spec: str, has_other_hash_seed: bool, options: str) -> dict[str, object]:
     """The options as the sampler's process reads them; cached by their JSON."""
     question = {"ask": "options", "spec": spec, "options": json.loads(options)}
-    return cast("dict[str, Any]", _ask(spec, has_other_hash_seed, question))
+    parsed_options: dict[str, object] = _ask(spec, has_other_hash_seed, question)
+    return parsed_options
 
 
 def _ask(

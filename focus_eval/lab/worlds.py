@@ -151,7 +151,7 @@ class World:
         return 1.0 if self.evidence else 0.0
 
     @property
-    def values(self) -> dict[str, Any]:
+    def values(self) -> dict[str, object]:
         """Every parameter that is not None, as JSON values, so that ids do not change with new parameters."""
         values = {
             key: value for key, value in asdict(self).items() if value is not None and (value or key not in _ADDED)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -33,7 +34,7 @@ def doctor(
 
     Also shows free disk space. Downloads nothing.
     """
-    facts = {
+    facts: dict[str, Mapping[str, object]] = {
         "versions": {**versions(), **({"commit": commit} if (commit := git_revision()) else {})},
         "devices": devices(),
         "decoders": decoders(),
@@ -128,7 +129,7 @@ def folders() -> dict[str, str]:
     return text_by_folder
 
 
-def _print_tables(facts: dict[str, Any]) -> None:
+def _print_tables(facts: Mapping[str, Mapping[str, object]]) -> None:
     """Print each group of facts under its title, folded at the terminal's width."""
     from rich.text import Text
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -28,7 +29,7 @@ from focus_eval.keyframes.video import displayed, open_video
 
 if TYPE_CHECKING:
     from focus_eval.bench.report.page.charts import PanelsByFigure
-    from focus_eval.bench.report.page.thumbnails import ReadThumbnails
+    from focus_eval.bench.report.page.thumbnails import ReadThumbnails, Thumbnails
     from focus_eval.bench.report.rendering import Table
     from focus_eval.bench.report.run import Run
 
@@ -115,13 +116,21 @@ def report(
         with naming_out(out or folder):
             typer.echo(str(write_index(folders, (out or folder) / "index.html")))
         return
-    options: dict[str, Any] = {"table": table, "baseline": baseline, "videos": videos, "html": html}
-    options |= {"link_thumbnails": link_thumbnails, "as_json": as_json}
     target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
+    write = partial(
+        write_report,
+        target=target,
+        table=table,
+        baseline=baseline,
+        videos=videos,
+        html=html,
+        link_thumbnails=link_thumbnails,
+        as_json=as_json,
+    )
     for reads_left in reversed(range(_READS)):
         try:
             with naming_out(target):
-                _report_once(folder, target, options)
+                _report_once(folder, write, prints_rates=not as_json)
             break
         except RowsChanged as error:
             if not reads_left:
@@ -133,12 +142,12 @@ def report(
 _READS = 3
 
 
-def _report_once(folder: Path, target: Path, options: dict[str, Any]) -> None:
+def _report_once(folder: Path, write: Callable[..., None], *, prints_rates: bool) -> None:
     """Write and print the report."""
     from focus_eval.bench.report.run import load_run
 
-    write_report(load_run(folder), target, **options)
-    if (folder / "run.json").is_file() and not options["as_json"]:
+    write(load_run(folder))
+    if (folder / "run.json").is_file() and prints_rates:
         from focus_eval.bench.commands.runs import print_rates
 
         print_rates(folder)
@@ -161,7 +170,7 @@ def write_report(
     With `page_panels`, the panels of the page from `panels_of`, nothing is printed and no figure files are drawn.
     """
     from focus_eval.bench.report.methods import write_methods
-    from focus_eval.bench.report.page.browser import pack_browser
+    from focus_eval.bench.report.page.browser import MAX_THUMBNAIL_BYTES, pack_browser
     from focus_eval.bench.report.page.charts import panels_of, write_figures
     from focus_eval.bench.report.page.html import check_names, report_tables, write_html
     from focus_eval.bench.report.page.thumbnails import thumbnail_maker
@@ -169,17 +178,19 @@ def write_report(
 
     baseline = sampler_name(baseline) if baseline else None
     check_names(run, table, baseline=baseline)  # check before anything is overwritten
-    failures, pictures = dict[str, str](), dict[str, Any]()
+    failures = dict[str, str]()
+    thumbnails: Thumbnails | None = None
+    thumbnail_bytes = None if link_thumbnails else MAX_THUMBNAIL_BYTES
     page = target / "report.html"
     remove_stale(target)
     panels = page_panels or panels_of(run)
     with ThreadPoolExecutor(1, thread_name_prefix="browser") as pool, _reading_processes() as read:
         if videos is not None:
             linking_page = page if link_thumbnails else None
-            pictures["thumbnails"] = thumbnail_maker(videos, linking_page, read=read, failures=failures)
-        pictures |= {"thumbnail_bytes": None} if link_thumbnails else {}
+            thumbnails = thumbnail_maker(videos, linking_page, read=read, failures=failures)
         # Videos are decoded while tables and charts are made.
-        packing = pool.submit(pack_browser, run, **pictures) if html else None
+        pack = partial(pack_browser, run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
+        packing = pool.submit(pack) if html else None
         tables = report_tables(run, table, baseline=baseline)
         # A spreadsheet holds one table: the first is report.csv.
         sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
@@ -190,8 +201,9 @@ def write_report(
         written = [*_write_tables(run, target, tables, sheets), *write_methods(run, target)]
         written += write_figures(run, target / "figures", panels) if page_panels is None else []
         if packing is not None:
-            pictures |= {"browser": packing.result()}
-            written.append(write_html(run, page, tables=tables, videos=videos, panels=panels, **pictures))
+            browser = packing.result()
+            options = {"tables": tables, "panels": panels, "thumbnails": thumbnails, "browser": browser}
+            written.append(write_html(run, page, videos=videos, **options))
     if failures:
         first = next(iter(failures.values()))
         typer.echo(f"note: videos without thumbnails of some frames: {len(failures)}, the first: {first}", err=True)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,6 +32,8 @@ from focus_eval.keyframes.commands.console import (
 )
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from focus_eval.bench.matrix.config import MatrixConfig
     from focus_eval.bench.matrix.hours import Machine
     from focus_eval.bench.matrix.plan import Plan, SelectionPlan
@@ -534,7 +536,7 @@ def run_progress() -> Iterator[RunProgress]:
 
     os.environ.setdefault("TQDM_DISABLE", "1")  # lmms-eval and its tasks draw bars of their own
     with say_how_to_continue("finished questions"), progress_bar(PERCENT) as bar:
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, TaskID] = {}
         n_rows_of, n_done, errors = dict[str, int](), Counter[str](), Counter[str]()
 
         class Bars(RunProgress):

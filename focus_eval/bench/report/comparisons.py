@@ -286,7 +286,9 @@ def question_keys(part: pd.DataFrame) -> dict[str, QuestionKey]:
     }
 
 
-def _matched_cells(cells_a: Sequence[tuple[str, ...]], cells_b: Sequence[tuple[str, ...]]) -> list[tuple[Any, Any]]:
+def _matched_cells(
+    cells_a: Sequence[tuple[str, ...]], cells_b: Sequence[tuple[str, ...]]
+) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     """Pairs (key in a, key in b) of cells to compare; see `run_comparison`."""
     matched = [(key, key) for key in cells_a if key in cells_b]
     other_a, other_b = ([key for key in cells if (key, key) not in matched] for cells in (cells_a, cells_b))
@@ -389,7 +391,7 @@ def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFra
             yield f"{part_a['model'].iloc[0]} got different requests, {name}: {difference}."
 
 
-def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any]) -> str:
+def _short(name: str, record: Mapping[str, object], counterpart: Mapping[str, Any]) -> str:
     """Return field `name` of a prompt record as text for a message.
 
     Of a mapping only the entries that differ from `counterpart`; of "text" only its end.
@@ -398,7 +400,7 @@ def _short(name: str, record: Mapping[str, Any], counterpart: Mapping[str, Any])
     if isinstance(value, Mapping):
         other_value = counterpart.get(name) or {}
         value = {key: item for key, item in value.items() if other_value.get(key) != item}
-    return repr(value[-120:]) if name == "text" else str(value)
+    return repr(value[-120:]) if name == "text" and isinstance(value, str) else str(value)
 
 
 def comparison_table(

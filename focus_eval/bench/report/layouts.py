@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -244,9 +243,9 @@ class Layout:
         """Lines of the published table; empty without one."""
         return read_anchors(self.name) if self.published_by else ()
 
-    def anchor_of(self, values: Mapping[str, Any]) -> dict[str, str]:
+    def anchor_of(self, values: Mapping[str, object]) -> dict[str, str]:
         """Return the fields that find the published line of a row of ours; empty without a published table."""
-        sampler = published_sampler(values.get("sampler", ""))
+        sampler = published_sampler(str(values.get("sampler", "")))
         if sampler == "uniform" and self._is_of_option:
             return dict.fromkeys(self.published_by, "uniform")
         names = {**values, "sampler": sampler, "method": sampler}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from focus_eval.bench.report.run import Run
 from focus_eval.core.files import write_text
@@ -53,9 +53,19 @@ def methods_texts(run: Run) -> tuple[str, str]:
     return "\n".join(methods) + "\n", "\n".join(entries) + "\n"
 
 
-def read_references() -> dict[str, dict[str, object]]:
+class Reference(TypedDict, total=False):
+    """A paper or a program that a method cites; `arxiv` is the number of a preprint."""
+
+    title: str
+    author: str
+    year: int
+    venue: str
+    arxiv: str
+
+
+def read_references() -> dict[str, Reference]:
     """Return author, title, year and venue of each paper, by key."""
-    references: dict[str, dict[str, Any]] = read_yaml(resource_path("configs") / "references.yaml")
+    references: dict[str, Reference] = read_yaml(resource_path("configs") / "references.yaml")
     return references
 
 
@@ -64,7 +74,7 @@ class _MethodsWriter:
     """Writes the methods section of a run, with references to the papers of its samplers."""
 
     run: Run
-    references: Mapping[str, Mapping[str, Any]]
+    references: Mapping[str, Reference]
 
     def purpose_by_key(self) -> dict[str, str]:
         """Return the purpose of each reference, e.g. "sampler focus"; a key may have no reference on file."""
@@ -153,7 +163,7 @@ def _encoder_family(encoder: str) -> str:
     return encoder.partition(":")[0].partition("_size")[0]
 
 
-def _bibtex(key: str, reference: Mapping[str, Any]) -> str:
+def _bibtex(key: str, reference: Reference) -> str:
     fields = {"title": f"{{{reference['title']}}}", "author": reference["author"], "year": str(reference["year"])}
     fields |= {"booktitle": reference["venue"]} if "venue" in reference else {}
     fields |= {"eprint": reference["arxiv"], "archivePrefix": "arXiv"} if "arxiv" in reference else {}

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
 from sys import intern
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -40,6 +40,9 @@ from focus_eval.keyframes.rows.records import (
     forward_gmacs,
     stated_row,
 )
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRichComparison
 
 _ORDER = ("blind", "uniform", "uniform_1fps", "random", "topk", "aks", "aks_dense", "qframe", "focus", "focus_released")
 _LAST = ("oracle",)  # the ceiling is listed last
@@ -140,7 +143,7 @@ def sampler_order(label: str) -> tuple[int, str]:
 def sampler_groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
     """Yield (key, lines) of each group by `keys`: benchmark and K ascending, samplers by `sampler_order`."""
 
-    def order(first: pd.Series) -> list[Any]:
+    def order(first: pd.Series) -> list[SupportsRichComparison]:
         """Return the sort key of a group."""
         return [sampler_order(first[key]) if key == "label" else first[key] for key in keys]
 
@@ -148,7 +151,7 @@ def sampler_groups(frame: pd.DataFrame, keys: list[str]) -> Iterator[tuple[tuple
 
 
 def groups_in_order(
-    frame: pd.DataFrame, keys: Sequence[str], order: Callable[[pd.Series], Any]
+    frame: pd.DataFrame, keys: Sequence[str], order: Callable[[pd.Series], SupportsRichComparison]
 ) -> Iterator[tuple[tuple[object, ...], pd.DataFrame]]:
     """Yield (key, lines) of each group by `keys`, one in memory at a time; a missing key is a key.
 
@@ -299,7 +302,7 @@ _MEASURE_COLUMNS = (
 )
 
 
-def _selection_line(row: SelectionRow) -> dict[str, Any]:
+def _selection_line(row: SelectionRow) -> dict[str, object]:
     """The line of a selection row in `Run.selection_frame`: settings, costs, and measures of evidence."""
     length, intervals = row.duration_seconds, row.evidence_intervals
     evidence = [interval[:2] for interval in intervals] if intervals else row.evidence_seconds
@@ -624,7 +627,7 @@ class Run:
         # Tables need only counts of pulls: drop the lists, which take most of a row.
         rows = _without_pulls(self.selections)
 
-        def line(row: SelectionRow) -> dict[str, Any]:
+        def line(row: SelectionRow) -> dict[str, object]:
             """Return the line of a row; also note its variant and its cost."""
             if row.sampler or row.selection_id not in variants:  # failed rows may lack the sampler
                 variants[row.selection_id] = row
@@ -786,14 +789,14 @@ def _refuse_two_cells(name: str, answers: pd.DataFrame) -> None:
         )
 
 
-def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, Any]], dict[str, Mapping[str, Any]]]:
+def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, object]], dict[str, Mapping[str, object]]]:
     """Return the identity by cell, and the `LogOrigin` fields of imported logs by cell, from files `cell.json`.
 
     Args:
         folder: a run, or the folder of a single cell.
     """
-    identities: dict[str, Mapping[str, Any]] = {}
-    logs: dict[str, Mapping[str, Any]] = {}
+    identities: dict[str, Mapping[str, object]] = {}
+    logs: dict[str, Mapping[str, object]] = {}
     for file in [folder / "cell.json", *sorted((folder / "answers").glob("*/cell.json"))]:
         if file.is_file():
             document, name = read_sealed_json(file), _cell_name(file.parent)

@@ -36,6 +36,8 @@ from focus_eval.keyframes.rows.records import AnswerRow, RowT, SelectionRow, val
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
+    from _typeshed import DataclassInstance
 
 
 ItemT = TypeVar("ItemT")
@@ -88,7 +90,7 @@ def parquet_columns(path: Path) -> list[str]:
 
 @contextmanager
 def parquet_writer(
-    path: Path, kind: type[object], names: Sequence[str]
+    path: Path, kind: type[DataclassInstance], names: Sequence[str]
 ) -> Iterator[Callable[[Mapping[str, object]], None]]:
     """Yield a function that appends the columns `names` of a row to the new Parquet file `path`.
 
@@ -101,11 +103,11 @@ def parquet_writer(
     import pyarrow.parquet as pq
 
     schema = _schema(kind, names)
-    waiting: list[Mapping[str, Any]] = []
+    waiting: list[Mapping[str, object]] = []
 
     def flush() -> None:
         """Write the waiting rows to the file as one row group."""
-        columns: dict[str, list[Any]] = {}
+        columns: dict[str, list[object]] = {}
         for name in names:
             columns[name] = [values[name] for values in waiting]
             if name in JSON_COLUMNS:
@@ -150,7 +152,7 @@ class RowsByKey(Generic[ItemT]):
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[Any]:
+def _readable(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file after checking its digest; errors that mean a broken file become DamagedFile."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -166,7 +168,7 @@ def _readable(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _next(batches: Iterator[object], path: Path) -> object:
+def _next(batches: Iterator[pa.RecordBatch], path: Path) -> pa.RecordBatch | None:
     """The next batch, None at the end; read errors become `DamagedFile` for `path`."""
     import pyarrow as pa
 
@@ -176,7 +178,7 @@ def _next(batches: Iterator[object], path: Path) -> object:
         raise _unreadable(path, error) from error
 
 
-def _decoded(batch: Any, path: Path, known_values: dict[tuple[bool, str], object]) -> list[dict[str, Any]]:
+def _decoded(batch: pa.RecordBatch, path: Path, known_values: dict[tuple[bool, str], object]) -> list[dict[str, Any]]:
     """Return the rows of a record batch as dicts, with the text of JSON columns parsed.
 
     Short equal texts become one object, kept in `known_values` by (is JSON, text): most fields of a part's rows are
@@ -205,7 +207,7 @@ def _unreadable(path: Path, error: Exception) -> DamagedFile:
     return DamagedFile(f"{path}: not a Parquet file that can be read ({error})")
 
 
-def _schema(kind: type[Any], names: Sequence[str]) -> pa.Schema:
+def _schema(kind: type[DataclassInstance], names: Sequence[str]) -> pa.Schema:
     """The Arrow schema of the columns `names`, typed as the annotations of `kind`; JSON columns are text."""
     import pyarrow as pa
 
@@ -463,7 +465,7 @@ COST_COLUMNS = ("forwards", "scan_forwards", "seconds", "device", "decoded", "as
 class FinishedQuestions:
     """Questions of one part that have a row; reads keys only, and in a later call only rows added since."""
 
-    def __init__(self, folder: Path, kind: type[Any]) -> None:
+    def __init__(self, folder: Path, kind: type[DataclassInstance]) -> None:
         self._folder = folder
         self._known = {declared.name for declared in fields(kind)}
         self._kind = kind.__name__

@@ -251,10 +251,11 @@ class Lmms(SelectionFormat):
             )
 
 
-def _is_mapping_of_lists(data: Any) -> bool:
+def _is_mapping_of_lists(data: object) -> bool:
     """True if `data` is a mapping of names to lists, or to null where there are no frames."""
-    is_mapping = isinstance(data, Mapping) and any(isinstance(value, list) for value in data.values())
-    return is_mapping and all(value is None or isinstance(value, list) for value in data.values())
+    if not isinstance(data, Mapping) or not any(isinstance(value, list) for value in data.values()):
+        return False
+    return all(value is None or isinstance(value, list) for value in data.values())
 
 
 def _video_stem(video: str) -> str:

@@ -121,10 +121,11 @@ class ListLines(SelectionFormat):
             yield from source.selection(frames, question_id=question.id, location=f"row {number}", video=question.video)
 
 
-def _is_list_of_lists(data: Any) -> bool:
+def _is_list_of_lists(data: object) -> bool:
     """True if `data` is a list of lists, or of null where a question has no frames."""
-    is_list = isinstance(data, list) and any(isinstance(row, list) for row in data)
-    return is_list and all(row is None or isinstance(row, list) for row in data)
+    if not isinstance(data, list) or not any(isinstance(row, list) for row in data):
+        return False
+    return all(row is None or isinstance(row, list) for row in data)
 
 
 def _focus_details(entry: Any, values: Any, *, location: str) -> dict[str, Any]:

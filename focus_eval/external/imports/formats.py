@@ -59,7 +59,7 @@ class Source:
         return read_json(self.path)
 
     def selection(
-        self, values: Any, *, question_id: str, location: str, unit: str | None = None, **fields: Any
+        self, values: object, *, question_id: str, location: str, unit: str | None = None, **fields: Any
     ) -> Iterable[FileEntry]:
         """Yield the entry with frames or times `values`; nothing for an empty one if `allow_missing`.
 
@@ -190,10 +190,11 @@ def make_format(name: str, **options: object) -> SelectionFormat:
     return make(f"selection format {name!r}", kind, options)
 
 
-def is_list_of_rows(data: Any, *fields: str) -> bool:
+def is_list_of_rows(data: object, *fields: str) -> bool:
     """Return True if `data` is a non-empty list of objects that all have `fields`."""
-    is_list = isinstance(data, list) and bool(data)
-    return is_list and all(isinstance(row, Mapping) and all(field in row for field in fields) for row in data)
+    if not isinstance(data, list) or not data:
+        return False
+    return all(isinstance(row, Mapping) and all(field in row for field in fields) for row in data)
 
 
 def numbers(values: object, *, unit: str, location: str) -> list[Any]:

@@ -17,7 +17,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -476,16 +476,14 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else "" if value in (None, []) else json.dumps(value, ensure_ascii=False)
 
 
-def _n_texts(value: Any) -> int:
+def _n_texts(value: object) -> int:
     """The number of texts in a list, or in the one list in it; 1 for other values, as of scored options."""
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
-    is_repeated = (
-        isinstance(value, list)
-        and value
-        and all(isinstance(item[0] if isinstance(item, list) and len(item) == 1 else item, str) for item in value)
-    )
-    return len(value) if is_repeated else 1
+    if not isinstance(value, list) or not value:
+        return 1
+    are_texts = all(isinstance(item[0] if isinstance(item, list) and len(item) == 1 else item, str) for item in value)
+    return len(value) if are_texts else 1
 
 
 def _number(value: Any, name: str, unit: str, location: str) -> float:
@@ -511,7 +509,7 @@ def _first_text(entry: Mapping[str, object], names: Sequence[str]) -> str | None
     return None if value is None else str(value)
 
 
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[object]) -> str:
     return ", ".join(sorted(map(str, names))) or "nothing"
 
 

@@ -66,7 +66,7 @@ def load_selections(
     fps: Mapping[str, float] | None = None,
     allow_missing: bool = False,
     allow_outside: bool = False,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Entries:
     """Return what a file states of each question, by question id and in the file's order.
 

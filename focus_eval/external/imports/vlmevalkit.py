@@ -94,9 +94,9 @@ def predictions_log(path: Path) -> LmmsLog:
     )
 
 
-def _line(row: Mapping[str, str], score_column: str, location: str) -> dict[str, Any]:
+def _line(row: Mapping[str, str], score_column: str, location: str) -> dict[str, object]:
     """A row as a line of lmms-eval's samples."""
-    doc: dict[str, Any] = {name: text for name, text in row.items() if name not in ("prediction", score_column)}
+    doc: dict[str, object] = {name: text for name, text in row.items() if name not in ("prediction", score_column)}
     options = [row[name] for name in _OPTION_COLUMNS if row.get(name)] or _listed_options(row.get("candidates", ""))
     if options:
         doc |= {"candidates": options, "options": options}
@@ -107,7 +107,7 @@ def _line(row: Mapping[str, str], score_column: str, location: str) -> dict[str,
     if row.get("video_path"):
         doc["video_path"] = row["video_path"].rpartition("/")[2]
     index = row["index"].removesuffix(".0")
-    line = {"doc_id": int(index) if index.isdecimal() else index, "doc": doc, "target": answer}
+    line: dict[str, object] = {"doc_id": int(index) if index.isdecimal() else index, "doc": doc, "target": answer}
     line["filtered_resps"] = row["prediction"]
     if score_column:
         line[score_column] = _score_entry(row[score_column], answer, f"{location} (index {index}): {score_column}")

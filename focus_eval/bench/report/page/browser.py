@@ -114,7 +114,7 @@ def _pulled(row: SelectionRow) -> list[list[float]]:
     return [np.round(row.seconds_of(frames), 1).tolist(), np.round(relevance, 2).tolist()]
 
 
-def _clips(row: SelectionRow) -> list[list[Any]]:
+def _clips(row: SelectionRow) -> list[list[float | int | None]]:
     """The clips of a row as [start, stop, mean, radius, is final], the first two in seconds."""
     return [
         [
@@ -128,6 +128,8 @@ def _clips(row: SelectionRow) -> list[list[Any]]:
 
 
 CHUNK_QUESTIONS = 40
+# Of all images that a page holds itself.
+MAX_THUMBNAIL_BYTES = 12_000_000
 # Larger pages exceed a phone's browser memory (about 1 KB a question).
 MOST_QUESTIONS = 20_000
 MOST_SERIES_SHOWN = 5
@@ -172,7 +174,7 @@ class Browser:
 
 
 def pack_browser(
-    run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_bytes: int | None = 12_000_000
+    run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_bytes: int | None = MAX_THUMBNAIL_BYTES
 ) -> Browser:
     """Return the browser of the questions of `run`, the first `MOST_QUESTIONS` of them.
 
@@ -189,7 +191,7 @@ def pack_browser(
     pictures = Pictures(thumbnails, budget_bytes=thumbnail_bytes, n_questions=len(questions))
     is_shown_by_series = _shown(all_series)
     pictures.make_ahead(_pictured_rows(rows, is_shown_by_series) for _, rows, _ in rows_by_question(run, ids_of))
-    lines: list[list[Any]] = []
+    lines: list[list[object]] = []
     chunks: list[str] = []
     details: list[dict[str, object]] = []
     for number, (_, rows, answers) in enumerate(rows_by_question(run, ids_of)):
@@ -302,7 +304,7 @@ def _pictured_rows(rows: Sequence[SelectionRow | None], is_shown_by_series: Sequ
     return list(unique.values())
 
 
-def _line(rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None]) -> list[Any]:
+def _line(rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None]) -> list[object]:
     """Return one question's line in the page's list: id, benchmark, bucket, query, verdicts, seconds, recalls.
 
     `verdicts` has a character per series (see `_verdict`); recalls are in percent, None if no series has one.

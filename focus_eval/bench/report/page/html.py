@@ -23,7 +23,7 @@ from focus_eval.bench.report.comparisons import (
 )
 from focus_eval.bench.report.layouts import ASKED_OTHERWISE, layout_named, results_table
 from focus_eval.bench.report.measures import FORWARDS, cost_tables, group_score_table
-from focus_eval.bench.report.page.browser import Browser, json_for_script, pack_browser
+from focus_eval.bench.report.page.browser import MAX_THUMBNAIL_BYTES, Browser, json_for_script, pack_browser
 from focus_eval.bench.report.page.charts import (
     PanelsByFigure,
     Point,
@@ -70,7 +70,7 @@ def render_html(
     *,
     tables: Sequence[Table] | None = None,
     thumbnails: Thumbnails | None = None,
-    thumbnail_bytes: int | None = 12_000_000,
+    thumbnail_bytes: int | None = MAX_THUMBNAIL_BYTES,
     videos: str | None = None,
     panels: PanelsByFigure | None = None,
     browser: Browser | None = None,
@@ -229,7 +229,7 @@ def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
     Args:
         questions: number of questions as text; counted by default.
     """
-    starts: Sequence[dict[str, Any]] = run.provenance.get("starts", [])
+    starts = run.provenance.get("starts", [])
     last = starts[-1] if starts else {}
     frame, versions = run.selection_frame, last.get("versions", {})
     git = str(last.get("git") or "")
