@@ -363,7 +363,13 @@ class PictureEncoder(Encoder):
         return self.prepare(frames)
 
 
-def pictures_of(start_session: Callable[..., VideoSession], frames: IntArray, size: int | None) -> list[Pixels]:
+class StartsSession(Protocol):
+    """Opens a session on a video with the given encoder."""
+
+    def __call__(self, *, encoder: Encoder, stage: str) -> VideoSession: ...
+
+
+def pictures_of(start_session: StartsSession, frames: IntArray, size: int | None) -> list[Pixels]:
     """Return the pictures of distinct `frames` in their order, each `(height, width, 3)`, at most `size` pixels long.
 
     They are decoded together with the frames that other questions of the video wait for.
