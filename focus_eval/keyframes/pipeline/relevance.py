@@ -307,7 +307,7 @@ class VideoRelevance(RelevanceSource):
         """Call `visit(part, features)` with stored features first, then with newly embedded ones, ascending."""
         session = self._session
         is_known, features = session.known(frames)
-        if features is not None:
+        if features is not None and is_known.any():
             with session.meter.stage(session.stage):
                 visit(frames[is_known], features)
             self._advance(int(is_known.sum()))

@@ -154,7 +154,7 @@ class RendezvousBatcher:
     def _serve_alone(self, request: _Request) -> None:
         """Serve a request of a failed round: reuse features that the failed pass embedded, embed the others."""
         is_known, features = request.session.known(request.frames)
-        if features is not None:
+        if features is not None and is_known.any():
             _deliver_features(request, request.frames[is_known], features)
             request.frames = request.frames[~is_known]
         # Retry only the missing frames, so that none before the damage is embedded twice.
