@@ -69,6 +69,10 @@ def test_the_accuracy_is_that_of_the_report_and_nothing_is_asked_twice(sheet, se
     assert [line["read_as"] for line in lines] == ["" if number == 3 else "B" for number in range(N_ROWS)]
     assert [line["correct_answer"] for line in lines] == ["A", "B", "C"] * 4
     assert len(server.texts) == N_ROWS
+    page = (out / "index.html").read_text()
+    assert page.count("The answer is B. (read as B, correct ") == N_ROWS - 1
+    assert "The answer is B. (read as B, correct C, score 0.0)" in page
+    assert "Hard to say. (not read, correct A, score 0.0)" in page
     text = next(text for text in server.texts if "Which, 5?" in text)
     assert text.endswith("Which, 5?\nA. u\nB. v\nC. w5\nAnswer with the letter of the correct option.")
     answers = load_run(out).answer_frame

@@ -92,6 +92,15 @@ def test_aks_rounds_the_share_of_a_segment_down_and_says_so():
     assert selection.facts["returned_fewer"] == 8
 
 
+def test_aks_says_which_depth_leaves_a_segment_without_a_frame():
+    sampler = make_sampler("aks", max_depth=4)
+    assert sampler.infeasible_reason(VideoInfo(7, 1.0), k=8) is None, "fewer candidates than k are all returned"
+    for n_frames in (8, 9):
+        reason = sampler.infeasible_reason(VideoInfo(n_frames, 1.0), k=8)
+        assert reason.startswith("a segment at max_depth=4 gives int(8 / 16) = 0 frames; set max_depth=3 or less")
+    assert make_sampler("aks", max_depth=3).infeasible_reason(VideoInfo(8, 1.0), k=8) is None
+
+
 def test_aks_dense_is_aks_where_every_frame_is_a_candidate():
     world = ArraySource(bumpy(3000))
     at_one_fps = run("aks", VideoInfo(3000, 1.0), k=16, world=world)
