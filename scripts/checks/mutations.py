@@ -63,6 +63,10 @@ class Mutation:
     def __str__(self) -> str:
         return f"{self.path.relative_to(PACKAGE)}:{self.line} {'.'.join(self.names)}: {self.before} -> {self.after}"
 
+    def is_imported_by(self, test: Path) -> bool:
+        """True if a file of tests is named after the changed one or imports it."""
+        return self.path.stem in test.stem or f".{self.path.stem} import" in test.read_text(encoding="utf-8")
+
     def tree(self) -> ast.Module:
         """Return the changed file."""
         source = ast.parse(self.path.read_text(encoding="utf-8"))
@@ -162,22 +166,19 @@ def patch(mutation: Mutation) -> None:
 class Forks:
     """A plugin of pytest: runs the collected tests once unchanged, then once in a fork for each mutation."""
 
-    def __init__(self, mutations: Sequence[tuple[int, Mutation]]) -> None:
-        self._mutations, self.survivors = mutations, list[int]()
+    def __init__(self, mutations: Sequence[tuple[int, Mutation]], *, is_near: bool) -> None:
+        self._mutations, self._is_near = mutations, is_near
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         items = list(session.items)
-        started = resource.getrusage(resource.RUSAGE_CHILDREN)
-        if os.fork() == 0:
+        seconds = 0.0 if self._is_near else self._unchanged()
+        if seconds is None:
             return None
-        _, status = os.wait()
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = ended.ru_utime + ended.ru_stime - started.ru_utime - started.ru_stime
-        print(f"\n{len(items)} tests, {seconds:.0f} processor seconds, exit {os.waitstatus_to_exitcode(status)}")
         for number, mutation in self._mutations:
-            # Tests named after the file, then those beside it, fail first.
-            session.items = sorted(items, key=lambda item: mutation.path.stem not in item.path.stem)
+            # Tests of files that are named after the changed one, or import it, fail first.
+            near = [item for item in items if mutation.is_imported_by(item.path)]
+            session.items = near if self._is_near else sorted(items, key=lambda item, near=near: item not in near)
             sys.stdout.flush()
             if os.fork() == 0:
                 limit = int(max(MIN_CPU_SECONDS, 3 * seconds))
@@ -188,6 +189,17 @@ class Forks:
             verdict = {0: "SURVIVED", 1: "killed"}.get(os.waitstatus_to_exitcode(status), f"killed, status {status}")
             print(f"{number:3} {verdict}: {mutation}", flush=True)
         os._exit(0)
+
+    def _unchanged(self) -> float | None:
+        """Run all tests in a fork; return their processor seconds, or None in the fork."""
+        started = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if os.fork() == 0:
+            return None
+        _, status = os.wait()
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = ended.ru_utime + ended.ru_stime - started.ru_utime - started.ru_stime
+        print(f"\nunchanged: {seconds:.0f} processor seconds, exit {os.waitstatus_to_exitcode(status)}", flush=True)
+        return seconds
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
@@ -204,6 +216,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, nargs="+", help="numbers of mutations of this sample")
     parser.add_argument("--tests", nargs="+", help="tests to run; by default those of the same folder")
+    parser.add_argument("--near", action="store_true", help="only tests of files that import the changed one")
     parser.add_argument("--mark", default="not slow")
     parser.add_argument("--write", type=int, help="write this mutation into its file, and test nothing")
     arguments = parser.parse_args()
@@ -217,7 +230,10 @@ def main() -> None:
     print(f"{len(mutations)} mutations in {len(paths)} files; {arguments.number} of them, seed {arguments.seed}")
     chosen = [(number, mutation) for number, mutation in sample if number in (arguments.only or range(len(sample)))]
     tests = arguments.tests or [f"tests/{arguments.folder}"]
-    pytest.main(["-x", "-q", "--no-header", "--tb=no", "-m", arguments.mark, *tests], plugins=[Forks(chosen)])
+    pytest.main(
+        ["-x", "-q", "--no-header", "--tb=no", "-m", arguments.mark, *tests],
+        plugins=[Forks(chosen, is_near=arguments.near)],
+    )
 
 
 if __name__ == "__main__":

@@ -445,7 +445,11 @@ def to_latex(table: Table) -> str:
             r"\smallskip",
             r"\resizebox{\textwidth}{!}{%",
             frame.to_latex(index=False, escape=False, column_format=spec, multicolumn_format="c").rstrip() + "}",
-            *([rf"\par\smallskip{{\footnotesize {latex_escaped(' '.join(notes))}\par}}"] if notes else []),
+            *(
+                [rf"\par\smallskip\parbox{{\textwidth}}{{\footnotesize {latex_escaped(' '.join(notes))}}}"]
+                if notes
+                else []
+            ),
             r"\end{table*}",
             "",
         ]
