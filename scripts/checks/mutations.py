@@ -57,11 +57,13 @@ class Mutation:
     index: int  # among those of the file
     names: tuple[str, ...]  # of classes and the outermost function
     line: int
-    before: str
-    after: str
+    old_text: str
+    new_text: str
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(PACKAGE)}:{self.line} {'.'.join(self.names)}: {self.before} -> {self.after}"
+        return (
+            f"{self.path.relative_to(PACKAGE)}:{self.line} {'.'.join(self.names)}: {self.old_text} -> {self.new_text}"
+        )
 
     def is_imported_by(self, test: Path) -> bool:
         """True if a file of tests is named after the changed one or imports it."""
@@ -71,10 +73,10 @@ class Mutation:
         """Return the changed file."""
         source = ast.parse(self.path.read_text(encoding="utf-8"))
         _, place, _, twin = next(islice(changes(source), self.index, None))
-        if place.at is None:
+        if place.index is None:
             setattr(place.parent, place.field, twin)
         else:
-            getattr(place.parent, place.field)[place.at] = twin
+            getattr(place.parent, place.field)[place.index] = twin
         return ast.fix_missing_locations(source)
 
 
@@ -84,10 +86,10 @@ class Place:
 
     parent: ast.AST
     field: str
-    at: int | None  # in a list
+    index: int | None  # in a list
 
 
-def changed(node: ast.AST) -> ast.AST | None:
+def mutated_copy(node: ast.AST) -> ast.AST | None:
     """Return a changed copy of `node`; None if no rule applies."""
     twin = copy.deepcopy(node)
     if isinstance(twin, ast.Compare):
@@ -112,9 +114,9 @@ def nodes_below(parent: ast.AST) -> Iterator[tuple[Place, ast.AST]]:
     for field, value in ast.iter_fields(parent):
         if field in ("annotation", "returns", "decorator_list") or isinstance(parent, ast.JoinedStr | ast.Raise):
             continue
-        for at, child in enumerate(value if isinstance(value, list) else [value]):
+        for index, child in enumerate(value if isinstance(value, list) else [value]):
             if isinstance(child, ast.AST):
-                yield Place(parent, field, at if isinstance(value, list) else None), child
+                yield Place(parent, field, index if isinstance(value, list) else None), child
                 yield from nodes_below(child)
 
 
@@ -131,7 +133,7 @@ def changes(source: ast.Module) -> Iterator[tuple[tuple[str, ...], Place, ast.AS
     for function, names in functions(source.body, ()):
         for place, node in nodes_below(function):
             # Defaults belong to the definition, which is not made anew.
-            twin = None if isinstance(place.parent, ast.arguments) else changed(node)
+            twin = None if isinstance(place.parent, ast.arguments) else mutated_copy(node)
             if twin is not None:
                 yield names, place, node, twin
 
@@ -177,8 +179,12 @@ class Forks:
             return None
         for number, mutation in self._mutations:
             # Tests of files that are named after the changed one, or import it, fail first.
-            near = [item for item in items if mutation.is_imported_by(item.path)]
-            session.items = near if self._is_near else sorted(items, key=lambda item, near=near: item not in near)
+            near_items = [item for item in items if mutation.is_imported_by(item.path)]
+            session.items = (
+                near_items
+                if self._is_near
+                else sorted(items, key=lambda item, near_items=near_items: item not in near_items)
+            )
             sys.stdout.flush()
             if os.fork() == 0:
                 limit = int(max(MIN_CPU_SECONDS, 3 * seconds))
@@ -192,12 +198,12 @@ class Forks:
 
     def _unchanged(self) -> float | None:
         """Run all tests in a fork; return their processor seconds, or None in the fork."""
-        started = resource.getrusage(resource.RUSAGE_CHILDREN)
+        first_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         if os.fork() == 0:
             return None
         _, status = os.wait()
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = ended.ru_utime + ended.ru_stime - started.ru_utime - started.ru_stime
+        last_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds = last_usage.ru_utime + last_usage.ru_stime - first_usage.ru_utime - first_usage.ru_stime
         print(f"\nunchanged: {seconds:.0f} processor seconds, exit {os.waitstatus_to_exitcode(status)}", flush=True)
         return seconds
 
@@ -228,11 +234,13 @@ def main() -> None:
         mutation.path.write_text(ast.unparse(mutation.tree()) + "\n", encoding="utf-8")
         return
     print(f"{len(mutations)} mutations in {len(paths)} files; {arguments.number} of them, seed {arguments.seed}")
-    chosen = [(number, mutation) for number, mutation in sample if number in (arguments.only or range(len(sample)))]
+    run_mutations = [
+        (number, mutation) for number, mutation in sample if number in (arguments.only or range(len(sample)))
+    ]
     tests = arguments.tests or [f"tests/{arguments.folder}"]
     pytest.main(
         ["-x", "-q", "--no-header", "--tb=no", "-m", arguments.mark, *tests],
-        plugins=[Forks(chosen, is_near=arguments.near)],
+        plugins=[Forks(run_mutations, is_near=arguments.near)],
     )
 
 
