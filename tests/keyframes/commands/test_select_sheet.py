@@ -245,6 +245,20 @@ def test_other_settings_or_another_query_do_not_mix_with_what_a_folder_has(folde
     assert (tmp_path / "out" / "keyframes.csv").read_bytes() == before
 
 
+def test_a_row_that_changed_in_any_column_is_not_taken_for_the_earlier_one(folder, tmp_path):
+    columns = ("id", "video", "query", "question", "options", "start")
+    row = {"id": "a", "video": "v0.mp4", "query": "9", "question": "What?", "options": "x|y", "start": "1"}
+    sheet = write_rows(tmp_path / "rows.csv", [row.values()], columns=columns)
+    arguments = ["--from", sheet, "--out", tmp_path / "out", "--no-sheets", *options(folder)]
+    assert select(*arguments).code == 0
+    changes = {"video": ("v1.mp4", "the video v0.mp4"), "question": ("Who?", "the question 'What?'"),
+               "options": ("x|z", "the options ['x', 'y']"), "start": ("2", "the times [1.0, None]")}  # fmt: skip
+    for column, (value, reason) in changes.items():
+        write_rows(sheet, [{**row, column: value}.values()], columns=columns)
+        ran = select(*arguments)
+        assert (ran.code, f"row 'a' was chosen with {reason}" in ran.err) == (2, True), (column, ran.err)
+
+
 def started(folder, sheet, out, *, workers, limit=""):
     command = [sys.executable, "-c", f"import sys\n{limit}\nfrom focus_eval.cli import main\nmain()", "select"]
     command += ["--from", sheet, "--out", out, "--workers", workers, *options(folder, seconds=0.05)]
