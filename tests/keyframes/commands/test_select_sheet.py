@@ -132,6 +132,15 @@ def test_keyframes_that_look_alike_are_counted_in_the_row_and_beside_the_video(f
     assert warning in " ".join(alone.out.split())
 
 
+def test_ids_that_a_folder_cannot_be_called_keep_folders_of_their_own(folder, tmp_path):
+    rows = [(row_id, "v0.mp4", query) for row_id, query in (("a/b", "10"), ("a_b", "120"), ("a b", "230"))]
+    sheet = write_rows(tmp_path / "rows.csv", rows, columns=("id", "video", "query"))
+    assert select("--from", sheet, "--out", tmp_path / "out", "--no-sheets", *options(folder)).code == 0
+    lines = table_of(tmp_path / "out" / "keyframes.csv")
+    assert len({line["pictures"] for line in lines}) == 3
+    assert [len([*(tmp_path / "out" / line["pictures"]).glob("*.jpg")]) for line in lines] == [3, 3, 3]
+
+
 def test_contact_sheets_may_be_left_out(folder, tmp_path):
     sheet = write_rows(tmp_path / "rows.csv", ROWS[:2])
     assert select("--from", sheet, "--out", tmp_path / "out", "--no-sheets", *options(folder)).code == 0
