@@ -5,10 +5,12 @@ evenly, a clip is read, its frames are resized by the model's processor, one wor
 of its own. Stages are means over the questions, in seconds; choosing and decoding run beside them.
 
 Without a GPU, or with --tiny, a tiny model shows that the script runs. With --sleeping SECONDS the tiny model sleeps
-in place of computing: what is then idle is what a GPU would wait for this machine's processors. With --engine vllm the
-same weights answer in vLLM; without vLLM the script says so and measures nothing.
+in place of computing: what is then idle is what a GPU would wait for this machine's processors. In alternating turns
+the inputs of a question are prepared ahead, and when the model is free: the difference is what decides whether
+`bench.answering.processors` stays. With --engine vllm the same weights answer in vLLM; without vLLM the script says so
+and measures nothing.
 
-Run: python -m scripts.speed.answers [--tiny | --sleeping .25] [--questions 8] [--frames 32] [--size 720p]
+Run: python -m scripts.speed.answers [--tiny | --sleeping .25 --turns 3] [--questions 8] [--frames 32] [--size 720p]
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ def main() -> None:
     parser.add_argument("--sleeping", type=float, metavar="SECONDS", help="sleep in place of computing")
     parser.add_argument("--engine", choices=("transformers", "vllm"), default="transformers")
     parser.add_argument("--questions", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=1)
     parser.add_argument("--frames", type=int, default=32)
     parser.add_argument("--size", choices=list(SIZES), default="720p")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the clip")
@@ -94,36 +98,45 @@ class SleepingModel:
 
 
 def table_of(model: Any, clip: Path, args: argparse.Namespace, folder: Path) -> str:
-    """Answer a first question, then all others, and return a table of these.
+    """Answer a first question, then all others in turns, and return a table with a line for each turn.
 
     Raises:
         RuntimeError: a question got no answer.
     """
+    moments = {"ahead": True, "when free": False} if args.sleeping is not None else {"": model.prepares_ahead}
     document = longvideobench_rows(["landscape"], ["?"])[0]
-    clips = [folder / f"video_{at}.mp4" for at in range(args.questions + 1)]
+    clips = [folder / f"video_{at}.mp4" for at in range(args.questions * args.turns * len(moments) + 1)]
     for path in clips:
         path.hardlink_to(clip)
     documents = [
         {**document, "video_path": path.name, "id": f"q{at}", "duration": args.seconds} for at, path in enumerate(clips)
     ]
     model.task_dict = {_TASK: {"test": documents}}
-    all_requests = requests(model, clips)
-    model.generate_until(all_requests[:1])  # what is loaded with the first question is not measured
+    waiting = iter(requests(model, clips))
+    model.generate_until([next(waiting)])  # what is loaded with the first question is not measured
+    titles = ["video", "frames", "questions", "prepared", "seconds a question", *_STAGES, "generating", "idle share"]
+    lines = [titles, ["---"] * len(titles)]
+    for _ in range(args.turns):
+        for moment, model.prepares_ahead in moments.items():
+            of_turn = list(islice(waiting, args.questions))
+            lines.append([args.size, str(args.frames), str(args.questions), moment, *measured(model, of_turn, folder)])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def measured(model: Any, of_turn: list[Any], folder: Path) -> list[str]:
+    """Answer the questions; return seconds a question, those of each stage, busy and idle share as text."""
     started = time.perf_counter()
-    model.generate_until(all_requests[1:])
-    wall = (time.perf_counter() - started) / args.questions
+    model.generate_until(of_turn)
+    wall = (time.perf_counter() - started) / len(of_turn)
     answers = read_record(folder / "record", "answers")
     if failed := [row["error"] for row in answers if row["error"]]:
         raise RuntimeError(failed[0])
     seconds = Counter[str]()
-    for row in answers[1:]:
+    for row in answers[-len(of_turn) :]:
         seconds.update(row["seconds"])
-    cells = [args.size, str(args.frames), str(args.questions), f"{wall:.2f}"]
-    cells += [f"{seconds[stage] / args.questions:.2f}" for stage in _STAGES]
-    busy = seconds["generate"] / args.questions / wall
-    titles = ["video", "frames", "questions", "seconds a question", *_STAGES, "generating", "idle share"]
-    lines = (titles, ["---"] * len(titles), [*cells, f"{busy:.1%}", f"{1 - busy:.1%}"])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    busy = seconds["generate"] / len(of_turn) / wall
+    stages = [f"{seconds[stage] / len(of_turn):.2f}" for stage in _STAGES]
+    return [f"{wall:.2f}", *stages, f"{busy:.1%}", f"{1 - busy:.1%}"]
 
 
 def requests(model: Any, clips: list[Path]) -> list[Any]:

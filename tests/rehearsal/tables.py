@@ -236,7 +236,7 @@ def check_folder(step: Step, folder: Path) -> None:
 
 def _check_recorded(step: Step, folder: Path, *, expected: int) -> None:
     """Count the answers that lmms-eval's road recorded: one per question and task, none twice."""
-    files = sorted(folder.rglob("answers/*.jsonl"))
+    files = sorted(folder.rglob("answers/*/*.jsonl"))
     rows = [json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     step.rows, step.errors = len(rows), sum(row["error"] is not None for row in rows)
     if len(rows) != expected:

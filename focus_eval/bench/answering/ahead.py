@@ -3,9 +3,9 @@
 One thread reads batches into the queue, several threads ("lanes") prepare them and bring them to the model, and the
 caller gets them back once they are answered: in order from a local model, as they come from a service.
 
-Lanes prepare the inputs of several batches at once, where the adapter allows it. A model that sleeps 0.25 s in place of
-computing was idle for 37 % of the time on two busy cores, and for 80 % where inputs were prepared when the model was
-free (16 frames of 360p, `scripts/speed/answers.py --sleeping`, 2026-11-29).
+Lanes prepare the inputs of several batches at once, where the adapter allows it. A model that sleeps for as long as its
+inputs take was idle for 26 % of the time on two busy cores, and for 48 % where inputs were prepared when the model was
+free (`results/measured/answers.csv`).
 """
 
 from __future__ import annotations

@@ -1,10 +1,20 @@
-"""A cell: the rows of one model with one selection on one task, and their folder."""
+"""A cell: the rows of one model with one selection on one task, and their folder in a run.
+
+    RUN/run.json                              what the run is, and its starts
+    RUN/selections/NAME/spec.json             what the selection rows beside it are of
+    RUN/answers/CELL/cell.json                what the answer rows beside it are of
+    RUN/answers/CELL/prompt.json              what the model was sent first
+    RUN/{selections,answers}/*/rows-*.jsonl   a file of rows for each process that writes
+
+A matrix is one run, in which cells share selections. The plugin, which knows one model and one sampler, makes a run
+for each cell: two of its cells in one run might differ in nothing that a table shows.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,18 +22,23 @@ from typing import Any
 from focus_eval.bench.answering.questions import FramedQuestion, ModelReply, TaskQuestion
 from focus_eval.bench.rows.store import PROMPT_FILE, StoredRows
 from focus_eval.core.errors import InvalidInput, RunError
-from focus_eval.core.types import FramePolicy
-from focus_eval.keyframes.rows.files import locked_at_once, write_sealed_json
+from focus_eval.core.types import FramePolicy, Question, query_text
+from focus_eval.keyframes.rows.files import write_sealed_json
 from focus_eval.keyframes.rows.json_lines import RowWriter
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, RowT, SelectionRow, answer_row
 
+DESCRIPTION_FILES: Mapping[type[object], str] = {SelectionRow: "spec.json", AnswerRow: "cell.json"}
 
-def describe_part(file: Path, document: Callable[[], Mapping[str, object]]) -> None:
-    """Write the description of a selection or a cell to `file`, unless it is there; makes its folder."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+
+def describe_part(
+    folder: Path, kind: type[SelectionRow | AnswerRow], *, name: str, identity: Mapping[str, Any]
+) -> None:
+    """Make the folder of a selection or a cell, and write once what its rows are of."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / DESCRIPTION_FILES[kind]
     # Written once: the folder's name ends in a hash of the description, so it cannot change.
     if not file.exists():
-        write_sealed_json(file, document())
+        write_sealed_json(file, {"name": name, "identity": identity})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +52,7 @@ class CellSettings:
         selection_id: written in answers without a selection row (the wrapper's own sampling).
         read: returns the fields of a row that depend on the reply's text: answer, parsed, score, metric, is_cut.
         frame_policy: which frames are fed for a selection.
+        query: form of the question for an encoder (see `core.types.query_text`).
         device: name of the model's device in the rows; "" if unknown.
     """
 
@@ -46,6 +62,7 @@ class CellSettings:
     selection_id: str
     read: Callable[[TaskQuestion, ModelReply], Mapping[str, Any]]
     frame_policy: FramePolicy = "exact"
+    query: str = "question"
     device: str = ""
 
 
@@ -54,37 +71,31 @@ class Cell:
 
     Args:
         settings: what its rows have in common.
-        path: folder of the cell's description and prompt record.
-        file_name: of this process's file in each folder of rows.
-        answers: folder of the answer rows.
+        answers: folder of the answer rows, their description and the prompt record.
         selections: folder of the selection rows; None if others keep them.
-        description: content of `cell.json`; None if somebody else writes it.
-        refusal: end of the error if another process has this process's lock; None takes no lock, under that of a run.
+        file_name: of this process's file in each folder of rows.
+        writing: entered before the first row and left after the last; locks and describes the folders.
     """
 
     def __init__(
         self,
         settings: CellSettings,
-        path: Path,
         *,
-        file_name: str,
         answers: Path,
         selections: Path | None = None,
-        description: Callable[[], Mapping[str, Any]] | None = None,
-        refusal: str | None = None,
+        file_name: str,
+        writing: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.settings = settings
-        self.path = path
-        self._file_name = file_name
         self._folders: dict[type[object], Path] = {AnswerRow: answers}
         if selections is not None:
             self._folders[SelectionRow] = selections
-        self._description = description
-        self._refusal = refusal
+        self._file_name = file_name
+        self._writing = writing
         # Selections are written by the thread that chooses, answers by the one that collects them.
         self._lock = threading.Lock()
         self._open_files = ExitStack()
-        self._is_locked = self._has_prompt = False
+        self._is_writing = self._has_prompt = False
         self._writers: dict[type[object], RowWriter] = {}
         self._earlier: dict[type[object], dict[str, Any]] = {}
 
@@ -111,8 +122,12 @@ class Cell:
             prompt_note=reply.prompt_note,
         )
         with self._lock:
+            self._begin()
             if reply.prompt_record is not None and self.wants_prompt:
-                self._write_prompt(reply.prompt_record)
+                try:
+                    write_sealed_json(self._prompt_file, reply.prompt_record)
+                except InvalidInput as error:  # the disk's fault, not the question's: end the run, write no row
+                    raise RunError(str(error)) from error
             self._write(row)
         return row
 
@@ -122,56 +137,88 @@ class Cell:
             with self._lock:
                 self._write(row)
 
-    def earlier_answer(self, question_id: str) -> AnswerRow | None:
-        """Return the answer of an earlier start, of any process, without an error; None if there is none."""
-        return self._earlier_row(AnswerRow, question_id)
+    def earlier_answer(self, question: Question) -> AnswerRow | None:
+        """Return the answer of an earlier start, of any process, without an error; None if there is none.
 
-    def earlier_selection(self, question_id: str) -> SelectionRow | None:
-        """Return the selection of an earlier start without an error; None if there is none."""
-        return self._earlier_row(SelectionRow, question_id) if SelectionRow in self._folders else None
+        Raises:
+            InvalidInput: the question has changed since.
+            RunError: rows of another cell, copied into this one's folder.
+        """
+        row = self._earlier_row(AnswerRow, question.id)
+        if row is not None:
+            self.earlier_selection(question)
+            self._check_unchanged(question, is_same=row.correct_answer == question.answer)
+        return row
+
+    def earlier_selection(self, question: Question) -> SelectionRow | None:
+        """Return the selection of an earlier start without an error; None if there is none. Raises as above."""
+        row = self._earlier_row(SelectionRow, question.id) if SelectionRow in self._folders else None
+        if row is not None:
+            # A form without effect on the sampler is not in its rows.
+            queries = (question.query, query_text(question, self.settings.query))
+            self._check_unchanged(
+                question, is_same=(row.query in queries and row.option_texts == list(question.options))
+            )
+        return row
 
     @property
     def wants_prompt(self) -> bool:
         """True if the cell has no prompt record yet."""
-        self._has_prompt = self._has_prompt or (self.path / PROMPT_FILE).exists()
+        self._has_prompt = self._has_prompt or self._prompt_file.exists()
         return not self._has_prompt
 
     def close(self) -> None:
         """Close the files, release the lock and forget the rows read; a later row opens its file again."""
         self._open_files.close()
-        self._is_locked = False
+        self._is_writing = False
         self._writers.clear()
         # Read again next time, since others may write from now on.
         self._earlier.clear()
 
+    def _begin(self) -> None:
+        # Lock before the first line only: a process that only reads needs no lock.
+        if not self._is_writing:
+            self._open_files.enter_context(self._writing())
+            self._is_writing = True
+
     def _write(self, row: AnswerRow | SelectionRow) -> None:
         """Append a row to this process's file; raise RunError if another process writes to it, or it cannot be."""
+        self._begin()
         if type(row) not in self._writers:
-            folder = self._folders[type(row)]
-            folder.mkdir(parents=True, exist_ok=True)
-            # Lock before the first line only: a process that only reads needs no lock.
-            if self._refusal is not None and not self._is_locked:
-                # One lock per file: ranks of a run write in parallel.
-                self._open_files.enter_context(locked_at_once(self.path / f".{self._file_name}.lock", self._refusal))
-                self._is_locked = True
-            if self._description is not None:
-                describe_part(self.path / "cell.json", self._description)
+            file = self._folders[type(row)] / self._file_name
             # The exit stack closes the file before it releases the lock, so the next holder finds all lines on disk.
-            self._writers[type(row)] = self._open_files.enter_context(closing(RowWriter(folder / self._file_name)))
+            self._writers[type(row)] = self._open_files.enter_context(closing(RowWriter(file)))
         self._writers[type(row)].write(row)
+
+    def _check_unchanged(self, question: Question, *, is_same: bool) -> None:
+        if not is_same:
+            raise InvalidInput(
+                f"{self._folders[AnswerRow]}: question {question.id!r} was another one in an earlier start (its text, "
+                "options or right answer differ); answer the changed questions into another folder"
+            )
 
     def _earlier_row(self, kind: type[RowT], question_id: str) -> RowT | None:
         with self._lock:
-            # Skip rows with an error, so that their questions are asked again. Files are read once.
-            if kind not in self._earlier:
-                rows = StoredRows(self._folders[kind], kind)
-                self._earlier[kind] = {row.question_id: row for row in rows if row.error is None}
+            if kind not in self._earlier:  # files are read once
+                self._earlier[kind] = self._earlier_rows(kind)
             earlier: RowT | None = self._earlier[kind].get(question_id)
         return earlier
 
-    def _write_prompt(self, record: Mapping[str, object]) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            write_sealed_json(self.path / PROMPT_FILE, record)
-        except InvalidInput as error:  # a disk error is not the question's error: end the run instead of writing a row
-            raise RunError(str(error)) from error
+    def _earlier_rows(self, kind: type[RowT]) -> dict[str, object]:
+        rows: dict[str, object] = {}
+        expected = self.settings.names.cell_id if kind is AnswerRow else self.settings.selection_id
+        for row in StoredRows(self._folders[kind], kind):
+            if row.key[-1] != expected:
+                raise RunError(
+                    f"{self._folders[kind]}: holds a row of another identity (question {row.question_id!r}, "
+                    f"{row.key[-1]} in place of {expected}); move the file that was copied here away"
+                )
+            # A row with an error is no answer: the question is asked again.
+            if row.error is None:
+                # The lists of pulls are the bulk of a selection row, and no model is shown them.
+                rows[row.question_id] = row.without_pulls() if isinstance(row, SelectionRow) else row
+        return rows
+
+    @property
+    def _prompt_file(self) -> Path:
+        return self._folders[AnswerRow] / PROMPT_FILE

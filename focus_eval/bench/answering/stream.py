@@ -159,7 +159,7 @@ class FrameStream:
         open_questions: list[_QueuedQuestion] = []
         for question in questions:
             task_question = question.framed.task_question
-            row = cell.earlier_selection(task_question.question.id) if task_question.error is None else None
+            row = cell.earlier_selection(task_question.question) if task_question.error is None else None
             if row is not None:
                 earlier[question.key] = FrameChoice(row=row)
             elif task_question.error is not None:

@@ -343,7 +343,7 @@ class FrameAdapter:
                     question.parts, stated_tags=tags, subtitles=str(question.subtitles or "")
                 )
                 # A question that an earlier start answered is not asked again; lmms-eval gets that answer.
-                earlier = cell.earlier_answer(question.question.id)
+                earlier = cell.earlier_answer(question.question)
                 if earlier is None:
                     work.setdefault(cell, []).append(question)
                     continue

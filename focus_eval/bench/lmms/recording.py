@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from focus_eval.bench.answering.cell import Cell, CellSettings
+from focus_eval.bench.answering.cell import Cell, CellSettings, describe_part
 from focus_eval.bench.answering.questions import ModelReply, RequestParts, TaskQuestion
 from focus_eval.bench.lmms.arguments import AdapterOptions
 from focus_eval.bench.lmms.parsing import REASONING_TAGS, ParsedAnswer, StrippedReply, TagPairs, read_answer
 from focus_eval.bench.lmms.tasks import DEFAULT, prompts_of_request, task_of, task_score
+from focus_eval.bench.rows.store import describe_run
 from focus_eval.core.errors import RunError
 from focus_eval.core.types import AnswerParsing
 from focus_eval.keyframes.encoders.weights import damage_lines, weights_folder, weights_identity
 from focus_eval.keyframes.pipeline.timing import device_name
-from focus_eval.keyframes.rows.identity import answer_identity, git_revision, identity_hash, versions
-from focus_eval.keyframes.rows.records import AnswerRow, CellNames
+from focus_eval.keyframes.rows.files import locked_at_once
+from focus_eval.keyframes.rows.identity import answer_identity, identity_hash
+from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow
 from focus_eval.keyframes.video import gives_exact_pixels
 
 
@@ -80,10 +82,7 @@ def answer_text(output: object) -> str:
     return text.whole if isinstance(text, StrippedReply) else str(text)
 
 
-#     RECORD/CELL/cell.json                  what the rows are
-#     RECORD/CELL/prompt.json                what the model was sent first
-#     RECORD/CELL/selections/rank0of1.jsonl  a SelectionRow per question
-#     RECORD/CELL/answers/rank0of1.jsonl     an AnswerRow per question
+# Each cell is a run (`answering.cell`) in the folder RECORD/CELL.
 #
 # CELL ends in a hash over all that can change an answer: the model with its arguments, exact weights and versions, the
 # selection, and the task with its split and generation arguments. So another task has rows of its own, while the same
@@ -100,7 +99,7 @@ class RecordFolder:
         prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
         requests: "simple" for simple requests to a model that takes chat requests too, else "".
         selection_id: hash over all that can change a selection; "native" for the wrapper's own sampling.
-        selection: everything behind that hash, for the description; {} for the wrapper's own sampling.
+        selection: everything behind that hash; {} for the wrapper's own sampling.
         frames: frames per question.
     """
 
@@ -124,7 +123,8 @@ class RecordFolder:
         self.folder = Path(options.record)
         self._options = options
         self._device = device_name(str(device)) if device else ""
-        self._name = f"{model}-{options.sampler or Path(options.selections).stem}-k{frames}-seed{options.seed}"
+        self._selection_name = f"{options.sampler or Path(options.selections).stem}-k{frames}-seed{options.seed}"
+        self._selection_id = selection_id
         revision = str(wrapper_arguments.get("revision") or "main")
         folder = weights_folder(pretrained, revision) if pretrained else None
         for damaged in damage_lines(folder) if folder is not None else []:
@@ -137,7 +137,7 @@ class RecordFolder:
             "arguments": wrapper_arguments,
             "weights": weights_identity(pretrained, revision),
             "adapter": str(prepared) if prepared is not None else "",
-            "selection": selection_id,
+            "selection": selection,
             "frames": frames,
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
@@ -145,10 +145,9 @@ class RecordFolder:
             # The id of replayed rows tells nothing of the reader that shows their frames.
             **({"video_backend": options.backend} if options.selections and not is_exact else {}),
         }
-        self._selection = selection
         self._stock_name = stock_name
         self._rank, world = rank_and_world
-        self._file_name = f"rank{self._rank}of{world}.jsonl"
+        self._writer = f"rank{self._rank}of{world}"
         self._cells: dict[tuple[str, str, str, str | None, str], Cell] = {}
 
     def cell_of(self, parts: RequestParts, *, stated_tags: str | None = None, subtitles: str = "") -> Cell:
@@ -180,30 +179,45 @@ class RecordFolder:
         identity = self._cell_identity(parts, generation, read.reasoning_tags(parts.look))
         # Left out for a task without subtitles.
         identity |= {"subtitles": subtitles} if subtitles else {}
+        # Through JSON: arguments of a wrapper may be anything.
+        identity = json.loads(json.dumps(identity, default=str))
         full = identity_hash(identity)
-        # `sampler=FILE.py:Class` has a colon, which some systems refuse in a name.
-        name = f"{parts.task}-{self._name}-{full[:8]}".replace("/", "_").replace(":", "_")
+        name = _folder_name(f"{parts.task}-{self._identity['model']}-{self._selection_name}", full)
         settings = CellSettings(
             names=CellNames(cell_id=full, cell=name),
             # Named apart, so that reports show it as a series of its own: same frames, other prompts.
             model=self._identity["model"] + (f", subtitles {subtitles}" if subtitles else ""),
             frames=self._identity["frames"],
-            selection_id=self._identity["selection"],
+            selection_id=self._selection_id,
             read=read,
             frame_policy=options.frame_policy,
+            query=options.query,
             device=self._device,
         )
-        path = self.folder / name
+        selections = self.folder / name / "selections" / _folder_name(self._selection_name, self._selection_id)
+        answers = self.folder / name / "answers" / name
         return Cell(
             settings,
-            path,
-            file_name=self._file_name,
-            answers=path / "answers",
-            selections=path / "selections",
-            # Ranks share the folder; the first of them describes it.
-            description=partial(self._description, name, identity) if self._rank == 0 else None,
-            refusal="another run writes here; wait for it, or give record= another folder",
+            answers=answers,
+            selections=selections,
+            file_name=f"rows-{self._writer}.jsonl",
+            writing=partial(self._writing, name, identity, selections, answers),
         )
+
+    @contextmanager
+    def _writing(self, name: str, identity: Mapping[str, Any], selections: Path, answers: Path) -> Iterator[None]:
+        """Hold this rank's lock on a cell; the first rank describes its folders."""
+        run = self.folder / name
+        run.mkdir(parents=True, exist_ok=True)
+        refusal = "another run writes here; wait for it, or give record= another folder"
+        # One lock per rank: those of a run write in parallel.
+        with locked_at_once(run / f".{self._writer}.lock", refusal):
+            if self._rank == 0:
+                describe_run(run, name=name, engine="lmms-eval", device=self._device)
+                if identity["selection"]:
+                    describe_part(selections, SelectionRow, name=selections.name, identity=identity["selection"])
+                describe_part(answers, AnswerRow, name=name, identity=identity)
+            yield
 
     def _cell_identity(self, parts: RequestParts, generation: Mapping[str, object], tags: TagPairs) -> dict[str, Any]:
         """Everything that can change an answer of the request's cell: options, task, generation, prompts."""
@@ -215,19 +229,10 @@ class RecordFolder:
             unusual_fields["reasoning_tags"] = [list(pair) for pair in tags]
         return answer_identity(**identity, **unusual_fields)
 
-    def _description(self, name: str, identity: Mapping[str, object]) -> dict[str, Any]:
-        """The content of the cell's `cell.json`: its identity, the selection behind it, device and versions."""
-        document = {
-            "name": name,
-            "identity": identity,
-            "selection": self._selection,
-            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "device": self._device,
-            "git": git_revision(),
-            "versions": versions(),
-        }
-        as_json: dict[str, object] = json.loads(json.dumps(document, default=str))
-        return as_json
+
+def _folder_name(text: str, full_hash: str) -> str:
+    # `sampler=FILE.py:Class` has a colon, which some systems refuse in a name.
+    return f"{text}-{full_hash[:8]}".replace("/", "_").replace(":", "_")
 
 
 @dataclass

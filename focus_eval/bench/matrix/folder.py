@@ -19,22 +19,28 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from filelock import Timeout
 
-from focus_eval.bench.answering.cell import Cell, CellSettings, describe_part
+from focus_eval.bench.answering.cell import DESCRIPTION_FILES, Cell, CellSettings, describe_part
 from focus_eval.bench.answering.questions import ModelReply, TaskQuestion
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec, cells, selection_specs
 from focus_eval.bench.matrix.config import MatrixConfig, safe_name
 from focus_eval.bench.rows.packed import object_url
 from focus_eval.bench.rows.seen_videos import SeenVideos, read_seen_videos, write_seen_videos
-from focus_eval.bench.rows.store import POOL_NAME, FinishedQuestions, StoredRows, compact, set_damaged_files_aside
+from focus_eval.bench.rows.store import (
+    POOL_NAME,
+    FinishedQuestions,
+    StoredRows,
+    compact,
+    describe_run,
+    set_damaged_files_aside,
+)
 from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
 from focus_eval.keyframes.rows.files import FolderLock, locked_at_once, read_sealed_json, set_aside, write_sealed_json
-from focus_eval.keyframes.rows.identity import git_revision, identity_hash, versions
+from focus_eval.keyframes.rows.identity import identity_hash
 from focus_eval.keyframes.rows.json_lines import RowWriter, cut_torn_line, name_file_in_errors, write_rows
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow
 
@@ -171,7 +177,7 @@ class RunFolder:
     def open_part(self, spec: SelectionSpec | AnswerSpec) -> Path:
         """Make the folder of a selection or a cell with its description, link it into the run, and return it."""
         folder = self.part(spec)
-        describe_part(folder / _description_name(spec), lambda: {"name": spec.name, "identity": spec.identity})
+        describe_part(folder, _rows_of(spec), name=spec.name, identity=spec.identity)
         self.pool.link(self.path, kind_of(spec), folder.name)
         return folder
 
@@ -193,7 +199,6 @@ class RunFolder:
             read: as in `CellSettings`.
             selection_id: of its selection rows.
         """
-        folder = self.open_part(spec)
         settings = CellSettings(
             names=CellNames(cell_id=spec.id, cell=spec.name),
             model=spec.model.name,
@@ -202,7 +207,7 @@ class RunFolder:
             read=read,
             frame_policy=spec.frame_policy,
         )
-        return Cell(settings, folder, file_name=self.pool.file_name(worker), answers=folder)
+        return Cell(settings, answers=self.open_part(spec), file_name=self.pool.file_name(worker))
 
     def finished(self, spec: SelectionSpec | AnswerSpec) -> FinishedQuestions:
         """Return the finished questions of a selection or a cell; it can be read again while the run goes on."""
@@ -236,17 +241,15 @@ class RunFolder:
             compact(part, _rows_of(spec), order, in_use=self.pool.files_in_use(part))
 
     def set_damaged_files_aside(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
-        """Rename damaged files of the run and its parts, so that they are made again; print each name."""
-        descriptions = [self.path / "run.json"]
+        """Rename damaged files of the run's parts, so that they are made again; print each name."""
         for part in parts:
             folder = self.part(part)
-            if folder.is_dir():
-                descriptions.append(folder / _description_name(part))
-                with self.part_lock(part):
-                    set_damaged_files_aside(folder, _rows_of(part), in_use=self.pool.files_in_use(folder))
-        for file in descriptions:
+            if not folder.is_dir():
+                continue
+            with self.part_lock(part):
+                set_damaged_files_aside(folder, _rows_of(part), in_use=self.pool.files_in_use(folder))
             try:
-                if file.exists():
+                if (file := folder / DESCRIPTION_FILES[_rows_of(part)]).exists():
                     read_sealed_json(file)
             except DamagedFile:
                 set_aside(file, "it is written again")
@@ -352,31 +355,16 @@ class RunFolder:
         Raises:
             InvalidInput: the folder belongs to a matrix of another name.
         """
-        file = self.path / "run.json"
-        earlier = read_sealed_json(file) if file.exists() else {}
-        # A folder shows the tables of one matrix; the rows of another would be mixed in.
-        if earlier.get("name", matrix.name) != matrix.name:
-            raise InvalidInput(
-                f"{self.path}: holds the run of matrix {earlier['name']!r}; name another folder with --out"
-            )
-        start = {
-            "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "engine": engine,
-            "device": device,
-            "git": git_revision(),
-            "versions": versions(),
-        }
-        document = {
-            **earlier,
-            "name": matrix.name,
-            "matrix": matrix.model_dump(mode="json"),
-            "asked": {name: list(ids) for name, ids in (question_ids or {}).items()},
-            "n_all_questions": dict(n_all_questions or {}),
-            "progress": progress_of(matrix, n_questions) if n_questions else [],
-            # Keep all starts, so that a run continued with other versions shows it.
-            "starts": [*earlier.get("starts", []), start],
-        }
-        write_sealed_json(file, document)
+        describe_run(
+            self.path,
+            name=matrix.name,
+            matrix=matrix.model_dump(mode="json"),
+            engine=engine,
+            device=device,
+            asked={name: list(ids) for name, ids in (question_ids or {}).items()},
+            n_all_questions=dict(n_all_questions or {}),
+            progress=progress_of(matrix, n_questions) if n_questions else [],
+        )
 
     def note_end(self) -> None:
         """Record the recoveries of all starts in run.json."""
@@ -429,7 +417,3 @@ def kind_of(spec: SelectionSpec | AnswerSpec) -> str:
 def _rows_of(spec: SelectionSpec | AnswerSpec) -> type[Any]:
     """The type of the rows: answers for a cell, selections otherwise."""
     return AnswerRow if isinstance(spec, AnswerSpec) else SelectionRow
-
-
-def _description_name(spec: SelectionSpec | AnswerSpec) -> str:
-    return "cell.json" if isinstance(spec, AnswerSpec) else "spec.json"

@@ -700,15 +700,8 @@ def _checked_folder(folder: str | Path) -> Path:
 
 def _stored_run(path: Path) -> Run:
     """The run in the folder `path`, with the question ids that its rows have on disk."""
-    file, plugin_file = path / "run.json", path / "cell.json"
-    provenance: dict[str, Any] = {}
-    if file.exists():
-        provenance = read_sealed_json(file)
-    elif plugin_file.is_file():
-        # The plugin's cell description dates from its first start.
-        document = read_sealed_json(plugin_file)
-        start = {name: document[name] for name in ("time", "git", "device", "versions") if document.get(name)}
-        provenance = {"starts": [start]} if start else {}
+    file = path / "run.json"
+    provenance = read_sealed_json(file) if file.exists() else {}
     question_ids = {name: set(ids) for name, ids in provenance.get("asked", {}).items()}
     selections: Collection[SelectionRow] = RunRows(_parts(path / "selections"), SelectionRow, question_ids)
     answers = RunRows(_parts(path / "answers"), AnswerRow, question_ids)
@@ -719,12 +712,11 @@ def _stored_run(path: Path) -> Run:
         hint = f"its folders hold runs, name one: {', '.join(names)}" if names else "has the run begun?"
         raise InvalidInput(f"{path}: no rows under selections/ or answers/; {hint}")
     name = str(provenance.get("name") or path.resolve().name)
-    for description in (path / "spec.json", *sorted((path / "selections").glob("*/spec.json"))):
-        if description.is_file():
-            read_sealed_json(description)  # validate only: damage in the folder is reported
+    for description in sorted((path / "selections").glob("*/spec.json")):
+        read_sealed_json(description)  # validate only: damage in the folder is reported
     identities, logs = _cell_documents(path)
-    cells = [path, *sorted((path / "answers").glob("*"))]
-    prompts = {_cell_name(cell): read_sealed_json(file) for cell in cells if (file := cell / PROMPT_FILE).is_file()}
+    prompt_files = sorted((path / "answers").glob(f"*/{PROMPT_FILE}"))
+    prompts = {_cell_name(file.parent): read_sealed_json(file) for file in prompt_files}
     records = [read_seen_videos(part) for kind in ("selections", "answers") for part in _parts(path / kind)]
     return Run(
         name,
@@ -790,23 +782,14 @@ def _refuse_two_cells(name: str, answers: pd.DataFrame) -> None:
 
 
 def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, object]], dict[str, Mapping[str, object]]]:
-    """Return the identity by cell, and the `LogOrigin` fields of imported logs by cell, from files `cell.json`.
-
-    Args:
-        folder: a run, or the folder of a single cell.
-    """
+    """The identity by cell, and the `LogOrigin` fields of imported logs by cell, from the files `cell.json`."""
     identities: dict[str, Mapping[str, object]] = {}
     logs: dict[str, Mapping[str, object]] = {}
-    for file in [folder / "cell.json", *sorted((folder / "answers").glob("*/cell.json"))]:
-        if file.is_file():
-            document, name = read_sealed_json(file), _cell_name(file.parent)
-            identity = document.get("identity", {})
-            # A cell of the plugin hashes the id of its selection, and states the settings behind it elsewhere.
-            if isinstance(identity.get("selection"), str):
-                identity = {**identity, "selection": document.get("selection", {})}
-            identities[name] = identity
-            if "log" in document:
-                logs[str(document.get("cell") or name)] = document["log"]
+    for file in sorted((folder / "answers").glob("*/cell.json")):
+        document, name = read_sealed_json(file), _cell_name(file.parent)
+        identities[name] = document.get("identity", {})
+        if "log" in document:
+            logs[str(document.get("cell") or name)] = document["log"]
     return identities, logs
 
 

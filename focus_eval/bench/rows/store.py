@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields
+from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -27,10 +28,12 @@ from focus_eval.keyframes.rows.files import (
     NO_DIGEST,
     aside_path,
     check_parquet,
+    read_sealed_json,
     seal_parquet,
     set_aside,
     write_sealed_json,
 )
+from focus_eval.keyframes.rows.identity import git_revision, versions
 from focus_eval.keyframes.rows.json_lines import is_row, parse_line, read_rows, write_rows
 from focus_eval.keyframes.rows.records import AnswerRow, RowT, SelectionRow, values_of
 
@@ -661,6 +664,39 @@ def part_name(text: str, *, location: Path) -> str:
             "give a short --name or --model"
         )
     return re.sub(r'[/\\:*?"<>|\n\t]', "_", printable(text))
+
+
+def describe_run(
+    folder: Path, *, name: str, engine: str, device: str, matrix: Mapping[str, object] | None = None, **fields: object
+) -> None:
+    """Record a start in `run.json`, with time, versions and git revision; earlier starts stay, unless it is damaged.
+
+    Args:
+        matrix: its content; None for a run of the plugin.
+        fields: others of the file, which replace those of an earlier start.
+
+    Raises:
+        InvalidInput: the folder belongs to a run of another name.
+    """
+    file = folder / "run.json"
+    earlier: Mapping[str, Any] = {}
+    try:
+        earlier = read_sealed_json(file) if file.exists() else {}
+    except DamagedFile:
+        set_aside(file, "it is written again")
+    # A folder shows the tables of one matrix; the rows of another would be mixed in.
+    if earlier.get("name", name) != name:
+        raise InvalidInput(f"{folder}: holds the run of matrix {earlier['name']!r}; name another folder with --out")
+    start = {
+        "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "engine": engine,
+        "device": device,
+        "git": git_revision(),
+        "versions": versions(),
+    }
+    # Keep all starts, so that a run continued with other versions shows it.
+    starts = [*earlier.get("starts", []), start]
+    write_sealed_json(file, {**earlier, "name": name, "matrix": matrix or {}, **fields, "starts": starts})
 
 
 def name_run(folder: Path) -> None:

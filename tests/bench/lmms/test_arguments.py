@@ -91,7 +91,7 @@ def test_simple_and_chat_requests_to_one_model_have_cells_of_their_own(tmp_path,
     for kind, sampler in ((FocusGPT4o, "uniform"), (FocusGPT4oChat, "uniform"), (FocusGPT4o, "mine.py:Class")):
         model = kind(base_url="http://localhost:9/v1", sampler="uniform", frames=4, record=str(tmp_path))
         recorder = model.context.record
-        recorder._name = recorder._name.replace("uniform", sampler)
+        recorder._selection_name = recorder._selection_name.replace("uniform", sampler)
         cells.append(recorder.cell_of(parts).settings.names)
     simple_cell, chat_cell, file_cell = cells
     assert (simple_cell.cell_id == file_cell.cell_id, simple_cell.cell_id == chat_cell.cell_id) == (True, False)

@@ -136,7 +136,7 @@ def test_two_processes_give_the_rows_of_one(home, evaluate, tools, tiny_qwen, tm
         assert timeless(tools, tmp_path / "one", kind) == timeless(tools, tmp_path / "two", kind)
     assert len(timeless(tools, tmp_path / "two", "answers")) == 7 + 2
     files = sorted(path.name for path in (tmp_path / "two").rglob("*.jsonl"))
-    assert files == ["rank0of2.jsonl"] * 4 + ["rank1of2.jsonl"] * 4  # selections and answers of two tasks
+    assert files == ["rows-rank0of2.jsonl"] * 4 + ["rows-rank1of2.jsonl"] * 4  # selections and answers of two tasks
     # Seven questions on two ranks: the copy that keeps the ranks in step leaves no row.
     assert len(tools.read_record(tmp_path / "two", "answers")) == 7 + 2
     # Commands read what accelerate's processes left as what one process left.
@@ -307,5 +307,5 @@ def test_a_killed_command_line_goes_on_where_it_was_and_loses_no_row(warm_lmms_e
 
 def asked_whole(record):
     """Return the questions of complete lines; what follows the last line break was cut off."""
-    files = record.glob("*/answers/*.jsonl")
+    files = record.glob("*/answers/*/*.jsonl")
     return [json.loads(line)["question_id"] for file in files for line in file.read_bytes().split(b"\n")[:-1]]

@@ -239,7 +239,7 @@ def test_one_loaded_model_serves_many_runs_and_hands_back_rows_it_has(recorded, 
     rows = answers_of(tools, tmp_path)
     rows["landscape-0"]["answer"] = "C"
     kept_lines = [json.dumps(row) + "\n" for key, row in rows.items() if key != "portrait-1"]
-    (file,) = (tmp_path / "record").rglob("answers/*.jsonl")
+    (file,) = (tmp_path / "record").rglob("answers/*/*.jsonl")
     file.write_text("".join(kept_lines))
     recorded.show(recorded.context.chooser, frames=4, options=recorded.context.options)
     results = evaluate(recorded, ["focus_videomme"])

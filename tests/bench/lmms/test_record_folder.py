@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
 
 from focus_eval.bench.report.run import load_run
-from focus_eval.core.errors import RunError
+from focus_eval.core.errors import InvalidInput, RunError
 from tests.support.keyframes.tiny_transformers import save_qwen2_vl
 
 
@@ -27,7 +29,7 @@ def load(tiny_qwen):
 
 def lines(record, kind="answers"):
     """Return the bytes on disk of every file of rows, by path in the record folder, without the reader."""
-    return {file.relative_to(record): file.read_bytes() for file in sorted(record.glob(f"*/{kind}/*.jsonl"))}
+    return {file.relative_to(record): file.read_bytes() for file in sorted(record.glob(f"*/{kind}/*/*.jsonl"))}
 
 
 def asked(record):
@@ -75,6 +77,24 @@ def test_other_generation_arguments_get_rows_of_their_own(load, evaluate, tmp_pa
     evaluate(load(tmp_path), ["focus_mlvu"])
     evaluate(load(tmp_path), ["focus_mlvu"], max_new_tokens=3)
     assert len(lines(tmp_path)) == 2
+    file_of_first, file_of_second = (tmp_path / file for file in lines(tmp_path))
+    shutil.copy(file_of_first, file_of_second.with_name("rows-copied.jsonl"))
+    shutil.copy(file_of_second, file_of_first.with_name("rows-copied.jsonl"))
+    with pytest.raises(RunError, match="holds a row of another identity"):  # else handed back under these settings
+        evaluate(load(tmp_path), ["focus_mlvu"])
+
+
+def test_a_question_that_was_changed_between_two_starts_is_refused(load, evaluate, tools, tmp_path):
+    (document,) = tools.longvideobench_rows(["landscape"], tools.QUESTIONS[:1])
+    for number, changes in enumerate(({}, {"question": "Who?"}, {"option1": "a hat"}, {"correct_choice": 2}, {})):
+        data = tools.write_parquet(tmp_path / f"data{number}", "validation", [{**document, **changes}])
+        model = load(tmp_path / "record", query="question_and_options")
+        expected = (
+            pytest.raises(InvalidInput, match="was another one in an earlier start") if changes else nullcontext()
+        )
+        with expected:
+            evaluate(model, ["focus_longvideobench"], data=data)
+    assert len(asked(tmp_path / "record")) == 1
 
 
 def test_other_weights_under_the_same_name_get_rows_of_their_own(evaluate, tools, tmp_path):
@@ -87,7 +107,9 @@ def test_other_weights_under_the_same_name_get_rows_of_their_own(evaluate, tools
             record=str(tmp_path / "record"),
         )  # fmt: skip
         evaluate(model, ["focus_mlvu"])
-    identities = [json.loads(file.read_text())["identity"] for file in (tmp_path / "record").glob("*/cell.json")]
+    identities = [
+        json.loads(file.read_text())["identity"] for file in (tmp_path / "record").glob("*/answers/*/cell.json")
+    ]
     assert len({identity["weights"] for identity in identities}) == 2
     assert {"transformers", "lmms-eval", "qwen-vl-utils"} == set(identities[0]["versions"])
 
@@ -116,7 +138,7 @@ def test_two_runs_of_the_same_thing_at_once_the_second_says_so(load, evaluate, h
         "import sys; from filelock import FileLock\n"
         "with FileLock(sys.argv[1]): print('held', flush=True); sys.stdin.read()"
     )
-    lock = str(cell / ".rank0of1.jsonl.lock")
+    lock = str(cell / ".rank0of1.lock")
     holder_process = subprocess.Popen(
         [sys.executable, "-c", holder, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

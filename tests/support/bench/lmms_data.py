@@ -164,5 +164,5 @@ def decode_all(path: Path) -> np.ndarray[Any, Any]:
 
 def read_record(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Return the rows below a record folder, whatever its runs are called."""
-    files = sorted(folder.glob(f"**/{kind}/*.jsonl"))
+    files = sorted(folder.glob(f"**/{kind}/*/*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]

@@ -51,4 +51,4 @@ def test_the_real_command_line_in_two_processes_gives_the_rows_of_one(
     for row in (*rows_of_one.values(), *rows_of_two.values()):
         row.pop("seconds")
     assert rows_of_one == rows_of_two
-    assert len(list((tmp_path / "two").rglob("answers/*.jsonl"))) == 2
+    assert len(list((tmp_path / "two").rglob("answers/*/*.jsonl"))) == 2

@@ -137,6 +137,6 @@ def test_the_time_of_each_frame_is_written_before_it_if_asked(gpt, server, evalu
 def test_times_are_another_cell_and_need_chosen_frames(gpt, evaluate, tools, tmp_path):
     for times in (False, True):
         evaluate(gpt(times=times), ["focus_videomme"], limit=1)
-    assert len(list(tmp_path.glob("*/cell.json"))) == 2
+    assert len(list(tmp_path.glob("*/answers/*/cell.json"))) == 2
     evaluate(gpt(sampler="native", times=True, record=str(tmp_path / "own"), max_error_share=1), ["focus_videomme"])
     assert {"times=true" in row["error"] for row in tools.read_record(tmp_path / "own", "answers")} == {True}

@@ -153,7 +153,7 @@ def test_mode_and_layout_are_cells_of_their_own(gpt, server, evaluate, home, too
         )
         assert ("This video's subtitles are listed below: " in texts) == (layout == "block")
         assert (parts[0] is None) == (layout != "interleaved" or row["times_seconds"][0] <= 0.2)
-    (cell,) = tmp_path.glob("*/cell.json")
+    (cell,) = tmp_path.glob("*/answers/*/cell.json")
     identity = json.loads(cell.read_text())["identity"]
     assert identity.get("subtitles") == (None if mode == "off" else f"{mode}, {layout}")
 

@@ -79,7 +79,7 @@ def test_it_answers_from_exactly_the_fed_frames_through_simple_evaluate(answerer
     uniform = SamplerChooser(Selector(sampler=make_sampler("uniform"), encoder=None, k=16))
     answerer.show(uniform, frames=16, options=replace(answerer.context.options, record=str(tmp_path)))
     samples = evaluate(answerer, "focus_photo_events")["samples"]["focus_photo_events"]
-    rows = [json.loads(line) for path in tmp_path.glob("**/answers/*.jsonl") for line in path.open()]
+    rows = [json.loads(line) for path in tmp_path.glob("**/answers/*/*.jsonl") for line in path.open()]
     questions = {question.id: question for question in read_annotations("photo_events", demo / FOLDER)}
     assert len(samples) == len(rows) == 5
     for row in rows:
@@ -185,5 +185,5 @@ def test_without_chosen_frames_there_is_no_answer(evaluate, tmp_path):
     native = FocusZeroShot(sampler="native", frames=4, record=str(tmp_path), max_error_share=1)
     evaluate(native, "longvideobench_val_v")
     assert native.counts.questions == 0  # the counts of the next run; this one's is in the rows
-    rows = "".join(path.read_text() for path in tmp_path.glob("**/answers/*.jsonl"))
+    rows = "".join(path.read_text() for path in tmp_path.glob("**/answers/*/*.jsonl"))
     assert rows.count("has no sampling of its own: set sampler=") == 5
