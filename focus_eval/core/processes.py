@@ -16,32 +16,49 @@ from typing import TypeVar
 
 R = TypeVar("R")
 P = TypeVar("P")
-# Control group limits of the container.
+# Limits of control groups, of the container or of one within it.
 _CGROUP = Path("/sys/fs/cgroup")
+_OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def n_cores() -> int:
-    """Return the number of processor cores that this process may use, within a container's quota."""
+    """Return the number of processor cores that this process may use, within the quotas of its control groups."""
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # No limit is written "max 100000" in cgroup v2 and -1 in v1.
-    with suppress(OSError, ValueError):
-        quota, period = map(float, (_CGROUP / "cpu.max").read_text().split())
-        return min(n, math.ceil(quota / period))
-    with suppress(OSError, ValueError):
-        quota, period = (float((_CGROUP / "cpu" / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
-        return min(n, math.ceil(quota / period)) if quota > 0 else n
+    for group in _groups("cpu"):
+        with suppress(OSError, ValueError):
+            quota, period = map(float, (group / "cpu.max").read_text().split())
+            n = min(n, math.ceil(quota / period))
+        with suppress(OSError, ValueError):
+            quota, period = (float((group / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+            n = min(n, math.ceil(quota / period)) if quota > 0 else n
     return n
 
 
 def memory_bytes() -> int | None:
-    """Return the bytes of memory that this process may use, within a container's limit; None if nothing says it."""
+    """Return the bytes of memory that this process may use, within its control groups' limits; None if not known."""
     if not hasattr(os, "sysconf"):  # Windows
         return None
     n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # "max" is no limit
-            n_bytes = min(n_bytes, int((_CGROUP / name).read_text()))
+    for group in _groups("memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):  # "max" is no limit
+                n_bytes = min(n_bytes, int((group / name).read_text()))
     return n_bytes
+
+
+def _groups(controller: str) -> set[Path]:
+    """Folders of the groups that this process is in and of those above them, in cgroup v2 and in `controller`'s v1."""
+    groups = {_CGROUP, _CGROUP / controller}
+    with suppress(OSError):
+        for line in _OWN_GROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if not controllers or controller in controllers.split(","):
+                # A container sees its own group at the root, whatever path the machine outside gives it.
+                parts = Path(path).parts[1:]
+                root = _CGROUP / controller if controllers else _CGROUP
+                groups |= {root.joinpath(*parts[:n]) for n in range(len(parts) + 1)}
+    return groups
 
 
 def follow_parent() -> None:

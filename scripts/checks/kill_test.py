@@ -1,8 +1,9 @@
 """Kill runs at random moments, by signals and by writes that end at some byte, and check the rows that are left.
 
-Ten roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
+Twelve roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
 store, answering through a service on this machine, the same through lmms-eval, and selecting on a Ray cluster; then
-selecting in each engine and answering, in processes that SIGSEGV ends as a crashing decoder does.
+selecting in each engine and answering, in processes that SIGSEGV ends as a crashing decoder does; and selecting from
+videos that other processes decode, here and on Ray, one of which is killed, or whoever started them.
 Run: python -m scripts.checks.kill_test [--kills 10] [--roads select store] [--seed 0]
 """
 
@@ -24,7 +25,7 @@ from tests.support.bench.kills import Survived, kill_again_and_again, started
 from tests.support.keyframes.chat_server import ChatServer
 
 ROADS = ("select", "compact", "store", "answer", "lmms-eval", "ray", "crash-local", "crash-processes", "crash-ray",
-         "crash-answer")  # fmt: skip
+         "crash-answer", "feed-local", "feed-ray")  # fmt: skip
 
 
 def main() -> None:
@@ -55,6 +56,11 @@ def _kill(name: str, folder: Path, n_questions: int, url: str, *, n_kills: int, 
         with _cluster() as address:
             road = kill_roads.crashing(folder / name, n_questions // 10, "ray", address=address)
             _print(road, folder, n_kills, seed)
+    elif name == "feed-local":
+        _print(kill_roads.feeding(folder / name, n_questions // 10, "local"), folder, n_kills, seed)
+    elif name == "feed-ray":
+        with _cluster() as address:
+            _print(kill_roads.feeding(folder / name, n_questions // 10, "ray", address=address), folder, n_kills, seed)
     elif name == "ray":
         with _cluster() as address:
             _print(kill_roads.on_ray(folder / name, n_questions, address), folder, n_kills, seed)
@@ -148,9 +154,8 @@ def _line(survived: Survived) -> str:
     """Return a line on what was left: kills by kind, rows lost and doubled, and runs that ended wrongly."""
     kinds = ", ".join(f"{n} {kind}" for kind, n in survived.kills.items() if n)
     ends = f"{survived.rounds} runs brought to their end, {len(survived.wrong)} not as they must be"
-    return (
-        f"{sum(survived.kills.values())} kills ({kinds}); {survived.lost} rows lost, {survived.repeated} twice; {ends}"
-    )
+    rows = f"{survived.lost} rows lost, {survived.repeated} twice, {survived.left} processes left"
+    return f"{sum(survived.kills.values())} kills ({kinds}); {rows}; {ends}"
 
 
 if __name__ == "__main__":

@@ -35,15 +35,19 @@ class FedVideo:
 
 
 class Ring:
-    """Shared memory for the frames of one request."""
+    """Shared memory for the frames of one request; raises OSError where the machine gives none."""
 
     _numbers = count()
 
     def __init__(self, n_bytes: int) -> None:
         self.number, self.n_bytes = next(self._numbers), n_bytes
         self.descriptor = os.memfd_create("focus-eval frames")
-        os.ftruncate(self.descriptor, n_bytes)
-        self.memory = mmap.mmap(self.descriptor, n_bytes)
+        try:
+            os.ftruncate(self.descriptor, n_bytes)
+            self.memory = mmap.mmap(self.descriptor, n_bytes)
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         # The memory is freed with the last array on it.

@@ -22,7 +22,7 @@ import numpy as np
 from focus_eval.core.errors import RunError, VideoError
 from focus_eval.core.types import IntArray, Pixels
 from focus_eval.keyframes.video.decode_jobs import FedVideo, FileCall, FrameRequest, FrameTask, Ring
-from focus_eval.keyframes.video.decode_process import OPEN_READERS, VideoState
+from focus_eval.keyframes.video.decode_process import IN_ONE_PROCESS, OPEN_READERS, VideoState, no_shared_memory
 from focus_eval.keyframes.video.manifest import FileState, checked_file, file_state
 from focus_eval.keyframes.video.scan import Scan
 
@@ -138,7 +138,7 @@ class DecodePool:
             self.check_request(request)
             if not request.has_begun:
                 self.check(request.video.source.path)
-                request.ring = self._ring(int(np.prod(request.ring_shape)))
+                request.ring = self._ring(request)
                 self._requests.append(request)
                 request.has_begun = True
             self.dispatch()
@@ -180,15 +180,19 @@ class DecodePool:
             self._free_rings.append(request.ring)
             request.ring = None
 
-    def _ring(self, n_bytes: int) -> Ring:
+    def _ring(self, request: FrameRequest) -> Ring:
         """Memory for a request: that of an earlier one if it fits, since fresh pages cost time."""
+        n_bytes = int(np.prod(request.ring_shape))
         for ring in self._free_rings:
             if n_bytes <= ring.n_bytes <= 2 * n_bytes:
                 self._free_rings.remove(ring)
                 return ring
         if self._free_rings:
             self._forget(self._free_rings.pop(0))
-        return Ring(n_bytes)
+        try:
+            return Ring(n_bytes)
+        except OSError as error:
+            raise no_shared_memory(request.video.source.path, n_bytes, error) from error
 
     def _forget(self, ring: Ring) -> None:
         for process in self._processes:
@@ -241,7 +245,12 @@ class DecodePool:
         else:
             job.request.waiting.popleft()
             changed = job.request.changed
-        job.fail(RunError(f"a process that decodes cannot start: {error}; a limit of this machine, see `ulimit -a`"))
+        job.fail(
+            RunError(
+                f"a process that decodes cannot start: {error}; raise this limit of the machine (see "
+                f"`ulimit -a`), or decode in one process: {IN_ONE_PROCESS}"
+            )
+        )
         changed.notify_all()
 
     def _next_job(self, idle: list[_Process]) -> tuple[FileCall | FrameTask | None, _Process | None]:

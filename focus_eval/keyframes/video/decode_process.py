@@ -5,6 +5,7 @@ It imports neither torch nor a plugin, has one thread that decodes, and ends wit
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import select
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from focus_eval.core.errors import VideoError
+from focus_eval.core.errors import RunError, VideoError
 from focus_eval.core.types import IntArray, Pixels
 from focus_eval.keyframes.video.manifest import FileState, file_state
 from focus_eval.keyframes.video.pyav import PyAVReader
@@ -32,6 +33,8 @@ from focus_eval.keyframes.video.scan import Scan, recent_scan, remember_scan, sc
 # Readers that a process keeps open, each with a decoder and its pictures.
 OPEN_READERS = 3
 _PARENT_SECONDS = 2.0
+# How whoever meets a limit goes on without processes that decode.
+IN_ONE_PROCESS = "decode_cores: 1 in the matrix's select_resources and answer_resources, or one core (`taskset -c 0`)"
 # Messages that get no reply.
 _NOTES = ("ring", "forget", "drop")
 
@@ -95,7 +98,7 @@ class _Decoding:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._line = Connection(os.dup(descriptor))
-        self._rings: dict[int, mmap.mmap] = {}
+        self._rings: dict[int, mmap.mmap | OSError] = {}
         self._readers: OrderedDict[VideoState, PyAVReader] = OrderedDict()  # open, and not in use
         self._begun: dict[int, _Begun] = {}
 
@@ -118,14 +121,23 @@ class _Decoding:
         """Carry out a message that gets no reply."""
         kind, *arguments = message
         if kind == "ring":
-            number, n_bytes = arguments
-            _, (descriptor,), _, _ = socket.recv_fds(self._socket, 1, 1)
-            self._rings[number] = mmap.mmap(descriptor, n_bytes)
-            os.close(descriptor)
+            self._take_ring(*arguments)
         elif kind == "forget":
             self._rings.pop(arguments[0], None)
         else:
             self._end(arguments[0])
+
+    def _take_ring(self, number: int, n_bytes: int) -> None:
+        _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
+        if not descriptors:  # one more than this process may have open
+            self._rings[number] = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return
+        try:
+            self._rings[number] = mmap.mmap(descriptors[0], n_bytes)
+        except OSError as error:
+            self._rings[number] = error
+        finally:
+            os.close(descriptors[0])
 
     def _scan(self, source: VideoState) -> Scan:
         scan = scan_file(source.path)
@@ -159,12 +171,15 @@ class _Decoding:
         n_done, started, error = 0, time.perf_counter(), None
         before = (0, 0.0)
         try:
+            memory = self._rings[ring]
+            if isinstance(memory, OSError):
+                raise no_shared_memory(source.path, int(np.prod(shape)), memory)
+            pixels: Pixels = np.ndarray(shape, np.uint8, buffer=memory)
             if frames is not None:
                 reader = self._reader(source)
                 self._begun[number] = _Begun(source, reader, reader.stream(frames), frames.size)
             task = self._begun[number]
             before = task.reader.n_decoded, task.reader.decode_cpu_seconds
-            pixels: Pixels = np.ndarray(shape, np.uint8, buffer=self._rings[ring])
             for at in range(slot, slot + n):
                 pixels[at] = next(task.stream)[1]
                 n_done += 1
@@ -209,8 +224,16 @@ class _Decoding:
         return PyAVReader(source.path, n_threads=1, **dict(source.options))
 
 
+def no_shared_memory(path: Path, n_bytes: int, error: OSError) -> RunError:
+    """Return the error of a machine that gives no memory for the frames of a video."""
+    return RunError(
+        f"{path}: no shared memory of {n_bytes / 1e6:.0f} MB for its frames: {error}; raise this limit of the machine "
+        f"(see `ulimit -a`), or decode in one process, which needs none: {IN_ONE_PROCESS}"
+    )
+
+
 def _portable(error: BaseException) -> BaseException:
     """An error in a form that can be sent to another process, with our traceback as a note."""
-    if isinstance(error, VideoError):
+    if isinstance(error, VideoError | RunError):
         return type(error)(str(error))
     return RuntimeError(f"{error!r} in a process that decodes:\n{''.join(traceback.format_exception(error))}")

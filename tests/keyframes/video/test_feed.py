@@ -380,6 +380,29 @@ def test_a_process_that_cannot_start_is_an_error_of_one_line_and_waits_for_nobod
             assert numbers_in(video.batches([3, 150], 8)) == [3, 150]
 
 
+@pytest.mark.parametrize(
+    ("limit", "is_here", "cause"),
+    [
+        (resource.RLIMIT_NOFILE, True, "Too many open files"),
+        (resource.RLIMIT_NOFILE, False, "Too many open files"),
+        (resource.RLIMIT_AS, False, "Cannot allocate memory"),
+    ],
+)
+def test_a_machine_that_gives_no_shared_memory_is_an_error_with_the_fix(video_path, limit, is_here, cause):
+    earlier_pids = child_pids()
+    with DecodeProcesses(1) as processes, processes.open_video(video_path) as video:
+        processes.scan(video_path)
+        (pid,) = child_pids() - earlier_pids
+        limited = os.getpid() if is_here else pid
+        limits = resource.prlimit(limited, limit, (3, resource.getrlimit(limit)[1]))
+        message = rf"clip\.mp4: no shared memory of \d+ MB for its frames: .*{cause}; raise .*decode_cores: 1"
+        try:
+            with pytest.raises(RunError, match=message):
+                next(video.batches([3, 150], 8))
+        finally:
+            resource.prlimit(limited, limit, limits)
+
+
 def test_requests_that_end_early_do_not_disturb_those_of_other_videos(tmp_path, video_path):
     paths = [shutil.copy(video_path, tmp_path / f"{number}.mp4") for number in range(40)]
 

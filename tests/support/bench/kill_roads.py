@@ -110,6 +110,32 @@ def crashing(folder: Path, n_questions: int, engine: str, *, address: str = "") 
     return Road(f"crash-{engine}", command, kinds=("SIGSEGV",), victims=victims[engine])
 
 
+def feeding(folder: Path, n_questions: int, engine: str, *, address: str = "") -> Road:
+    """Select as `storing` does, from videos that other processes decode; the run, a worker or one of them is killed."""
+    from focus_eval.bench.matrix.config import Resources
+    from focus_eval.bench.matrix.engines import LocalEngine, RayEngine
+    from focus_eval.keyframes.video.feed import TINY_BYTES
+
+    matrix = _storing_matrix(folder, n_questions)
+    # Worth processes that decode: a box without content follows one of the videos.
+    with sorted(Path(str(matrix.benchmarks[0].videos)).glob("*.mp4"))[0].open("ab") as file:
+        file.write((TINY_BYTES + 8).to_bytes(4, "big") + b"free" + bytes(TINY_BYTES))
+    resources = Resources(gpus=0, cpus=1, decode_cores=2)
+
+    def command(run: Path) -> None:
+        if engine == "local":
+            chosen: Any = LocalEngine(store=None, resources=resources)
+        else:
+            chosen = RayEngine(address=address, store=None, select=resources, answer=resources)
+        complete_run(matrix, out=run, engine=chosen, retry_errors=True)
+
+    def victims(pid: int) -> list[int]:
+        workers = [pid] if engine == "local" else _ray_workers(pid)
+        return [pid, *workers, *(child for worker in workers for child in _children(worker))]
+
+    return Road(f"feed-{engine}", command, kinds=("SIGKILL", "SIGTERM", "SIGINT"), victims=victims)
+
+
 def _children(pid: int) -> list[int]:
     return [int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()]
 

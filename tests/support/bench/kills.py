@@ -24,6 +24,8 @@ KINDS = ("SIGKILL", "SIGTERM", "SIGINT", "cut")
 # Not among the kinds: an open video is then blamed, and its questions have other rows until they are asked again.
 _CRASH = "SIGSEGV"
 LONGEST_SECONDS = 300.0
+# For the processes of a run, after its end.
+SECONDS_TO_END = 20.0
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Survived:
         kills: by kind; "cut" is a write that ends at some byte, and the process with it.
         rounds: runs that were brought to their end, each compared with an undisturbed one.
         lost, repeated: rows that were there before a kill and not after it; rows that a question has more than one of.
+        left: processes of a run that outlived it.
         wrong: what was wrong, one line each.
     """
 
@@ -41,6 +44,7 @@ class Survived:
     rounds: int = 0
     lost: int = 0
     repeated: int = 0
+    left: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -125,7 +129,14 @@ def _one_round(
         limit = rng.randrange(200, largest) if kind == "cut" else None
         pid = started(command, log=log, most_bytes=limit)
         after_seconds = None if kind in ("", "cut") else rng.uniform(0.0, 0.6 * seconds)
-        status, is_killed = _end_of(pid, after_seconds, kind, lambda pid: rng.choice(victims(pid)))
+        processes: set[int] = set()
+
+        def victim(run_pid: int, processes: set[int] = processes) -> int:
+            processes.update(candidates := victims(run_pid))
+            return rng.choice(candidates)
+
+        status, is_killed = _end_of(pid, after_seconds, kind, victim)
+        survived.left += _n_left(processes - {pid})
         if os.WIFSIGNALED(status) or (kind and status) or is_killed:
             survived.kills[kind] += 1
         now, survived.repeated = _rows(run), survived.repeated + _n_repeated(run)
@@ -158,6 +169,21 @@ def _end_of(pid: int, after_seconds: float | None, kind: str, victim: Callable[[
             os.kill(pid, signal.SIGKILL)
             raise RuntimeError(f"process {pid} did not end within {LONGEST_SECONDS:.0f} s of {kind or 'its start'}")
         time.sleep(0.005)
+
+
+def _n_left(pids: set[int]) -> int:
+    """Return how many of some processes still run after a while."""
+    deadline = time.perf_counter() + SECONDS_TO_END
+    while (n_left := sum(map(_is_alive, pids))) and time.perf_counter() < deadline:
+        time.sleep(0.1)
+    return n_left
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def row_digests(run: Path) -> dict[str, str]:
