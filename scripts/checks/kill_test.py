@@ -154,7 +154,7 @@ def _line(survived: Survived) -> str:
     """Return a line on what was left: kills by kind, rows lost and doubled, and runs that ended wrongly."""
     kinds = ", ".join(f"{n} {kind}" for kind, n in survived.kills.items() if n)
     ends = f"{survived.rounds} runs brought to their end, {len(survived.wrong)} not as they must be"
-    rows = f"{survived.lost} rows lost, {survived.repeated} twice, {survived.left} processes left"
+    rows = f"{survived.lost} rows lost, {survived.repeated} twice, {survived.n_outliving} processes left"
     return f"{sum(survived.kills.values())} kills ({kinds}); {rows}; {ends}"
 
 

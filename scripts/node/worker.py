@@ -65,9 +65,8 @@ def run_worker(
     Args:
         encoder: counts the seconds that its device has computed in `device_seconds`.
     """
-    (folder / "questions.json").write_text(json.dumps([_question(number, clip) for number, clip in enumerate(clips)]))
     benchmark = {"name": "clips", "benchmark": "longvideobench", "videos": str(clips[0].parent),
-                 "annotations": str(folder / "questions.json")}  # fmt: skip
+                 "annotations": str(write_questions(folder, clips))}  # fmt: skip
     matrix = MatrixConfig.model_validate(
         {"name": "bench", "benchmarks": [benchmark], "encoders": [{"name": "standin", "encoder": "standin"}],
          "samplers": [{"sampler": "focus"}], "k": [64]}
@@ -94,6 +93,13 @@ def run_worker(
         worker.run_all(select_jobs(specs, sets, run), on_row=on_row)
         seconds = time.perf_counter() - started
     return Outcome(seconds, (encoder.device_seconds - device_seconds) / seconds), read
+
+
+def write_questions(folder: Path, clips: list[Path]) -> Path:
+    """Write a question about each clip, as LongVideoBench's annotations; return the file."""
+    path = folder / "questions.json"
+    path.write_text(json.dumps([_question(number, clip) for number, clip in enumerate(clips)]))
+    return path
 
 
 def _question(number: int, clip: Path) -> dict[str, object]:

@@ -1,14 +1,16 @@
-"""How much faster does a CPU decode for samplers with a process per core than with threads? Turn about.
+"""What does selecting take on a CPU: with decode processes, with threads alone, with a worker per core? Turn about.
 
-Four videos of the demo, its samplers at K = 8; the encoder's features are kept from a first run that is not measured.
-Where frames are encoded on the same cores too, this takes most of the time with either.
+Four videos of the demo with its samplers at K = 8, or with --size four made clips with FOCUS at K = 16; the encoder's
+features are kept from a first run that is not measured. Where frames are encoded on the same cores too, this takes most
+of the time with any.
 
-Run: python -m scripts.speed.engines [--rounds 2]
+Run: python -m scripts.speed.engines [--size 360p] [--seconds 180] [--rounds 2] [--record MACHINE]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import tempfile
@@ -16,21 +18,29 @@ import time
 from pathlib import Path
 
 from focus_eval.bench.demo.photo_events import build_photo_events
+from focus_eval.bench.matrix import selecting
 from focus_eval.bench.matrix.config import MatrixConfig, load_matrix
 from focus_eval.bench.matrix.engines import LocalEngine, ProcessEngine
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.core.processes import n_cores
 from focus_eval.core.resources import resource_path
+from scripts.node.clips import SIZES, make_clips
+from scripts.node.worker import patched, write_questions
+from scripts.speed.recording import record
 
 VIDEOS = ("medium_a", "medium_b", "medium_c", "medium_d")
-ENGINES = {kind.name: kind for kind in (LocalEngine, ProcessEngine)}
+# Ways of decoding: the engine, and whether it may start decode processes.
+ROADS = {"feed": (LocalEngine, True), "threads": (LocalEngine, False), "processes": (ProcessEngine, False)}
 
 
-def measure(matrix: MatrixConfig, engine: str, folder: Path) -> tuple[float, float]:
+def measure(matrix: MatrixConfig, road: str, folder: Path) -> tuple[float, float]:
     """Return wall and processor seconds of one run with an empty store and the features beside `folder`."""
+    engine, feeds = ROADS[road]
     processor_start, start = _processor_seconds(), time.perf_counter()
-    chosen_engine = ENGINES[engine](store=folder / "store.sqlite", features=folder.parent / "features")
-    complete_run(matrix, out=folder / "run", engine=chosen_engine)
+    chosen_engine = engine(store=folder / "store.sqlite", features=folder.parent / "features")
+    # However small the videos: what is measured is the road.
+    with patched(selecting, "n_processes_for", lambda _: lambda *_: n_cores() if feeds else 0):
+        complete_run(matrix, out=folder / "run", engine=chosen_engine)
     return time.perf_counter() - start, _processor_seconds() - processor_start
 
 
@@ -40,25 +50,51 @@ def _processor_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def main() -> None:
-    """Print the seconds of each run, and the ratio of the sums."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=2, help="runs of each engine")
-    rounds = parser.parse_args().rounds
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+def _matrix(folder: Path, size: str | None, seconds: float) -> MatrixConfig:
+    if size is None:
         build_photo_events(folder / "data", video_ids=VIDEOS)
         os.environ["FOCUS_EVAL_DEMO"] = str(folder / "data")
-        matrix = load_matrix(resource_path("configs") / "demo.yaml", overrides={"models": [], "available_only": True})
-        measure(matrix, "processes", folder / "first")
-        sums = {engine: [0.0, 0.0] for engine in ENGINES}
-        for number in range(rounds):
-            for engine in list(ENGINES)[:: 1 if number % 2 == 0 else -1]:
-                seconds = measure(matrix, engine, folder / f"{engine}{number}")
-                sums[engine] = [total + part for total, part in zip(sums[engine], seconds, strict=True)]
-                print(f"{engine:<10} {seconds[0]:6.1f} s wall, {seconds[1]:6.1f} s of processors", flush=True)
-        wall, processors = (slow / fast for slow, fast in zip(sums["local"], sums["processes"], strict=True))
-        print(f"local takes, on {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
+        return load_matrix(resource_path("configs") / "demo.yaml", overrides={"models": [], "available_only": True})
+    clips = make_clips(folder, size, [seconds] * len(VIDEOS))
+    benchmark = {"name": "clips", "benchmark": "longvideobench", "videos": str(folder),
+                 "annotations": str(write_questions(folder, clips))}  # fmt: skip
+    encoder = {"name": "offline", "encoder": "offline"}
+    document = {"name": "bench", "benchmarks": [benchmark], "encoders": [encoder], "samplers": ["focus"], "k": [16]}
+    (folder / "matrix.json").write_text(json.dumps(document))
+    return load_matrix(folder / "matrix.json")
+
+
+def main() -> None:
+    """Print the seconds of each run, and the ratios of the sums."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=2, help="runs of each road")
+    parser.add_argument("--size", choices=list(SIZES), help="of made clips; default: the demo's videos")
+    parser.add_argument("--seconds", type=float, default=180, help="of each clip")
+    parser.add_argument("--record", metavar="MACHINE", help="with --size: write the figures of this machine")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        matrix = _matrix(folder, args.size, args.seconds)
+        measure(matrix, "threads", folder / "first")
+        sums = {road: [0.0, 0.0] for road in ROADS}
+        for number in range(args.rounds):
+            for road in list(ROADS)[:: 1 if number % 2 == 0 else -1]:
+                seconds = measure(matrix, road, folder / f"{road}{number}")
+                sums[road] = [total + part for total, part in zip(sums[road], seconds, strict=True)]
+                print(f"{road:<10} {seconds[0]:6.1f} s wall, {seconds[1]:6.1f} s of processors", flush=True)
+        for road in ("threads", "processes"):
+            wall, processors = (
+                fed_sum / other_sum for fed_sum, other_sum in zip(sums["feed"], sums[road], strict=True)
+            )
+            print(f"feed over {road}, {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
+    if args.record and args.size:
+        values = {
+            (f"{road}, focus, {args.size}", unit): round(total / args.rounds, 1)
+            for road, totals in sums.items()
+            for unit, total in zip(("s", "processor s"), totals, strict=True)
+        }
+        command = f"python -m scripts.speed.engines --size {args.size} --seconds {args.seconds:g}"
+        record("feed", values, of_machine=args.record, command=command)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ what it says of as many full batches where nothing decodes; where that is much l
 Videos are decoded in processes of their own (`keyframes.video.feed`); with --threads also in threads of the worker.
 With --fake neither a GPU nor many cores are needed: see `scripts.speed.fake_gpu`.
 
-Run: python -m scripts.speed.feed [--fake] [--threads] [--json FILE] [--tiny] [--sizes 360p 720p 1080p]
-         [--precisions tf32 fp32] [--batch-sizes 32 128]
+Run: python -m scripts.speed.feed [--fake] [--threads] [--json FILE] [--record MACHINE] [--tiny]
+         [--sizes 360p 720p 1080p] [--precisions tf32 fp32] [--batch-sizes 32 128]
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from scripts.node.clips import SIZES, make_clips
 from scripts.node.worker import Outcome, Setting, patched, run_worker, settings
 from scripts.speed import fake_gpu
 from scripts.speed.encoders import scorer_of
+from scripts.speed.recording import record
 from tests.support.keyframes.random_weights import random_blip
 
 _PULLS = 446_610  # of FOCUS on LongVideoBench val
@@ -76,7 +77,12 @@ def main() -> None:
     parser.add_argument("--threads", action="store_true", help="also decode in threads of the worker")
     parser.add_argument("--fake", action="store_true", help="imitate a GPU and 16 cores, and count Python's lock")
     parser.add_argument("--json", type=Path, metavar="FILE", help="with --fake: write the figures")
+    parser.add_argument(
+        "--record", metavar="MACHINE", help="with --fake --threads: write the figures of this machine, and the page's"
+    )
     args = parser.parse_args()
+    if args.record and not (args.fake and args.threads):
+        parser.error("--record needs --fake and --threads: the page compares both")
     if args.fake:
         sys.exit(measure_fake(args))
     device = torch_device("auto")
@@ -164,6 +170,16 @@ _FAKE_CORES = 16
 _SITE = "from scripts.speed.fake_gpu import fake_codec; fake_codec(releases=1)\n"
 
 
+# Recorded figures of the imitated device.
+_UNITS = {
+    "device_clock_ratio": "device's clock over the encoder's alone",
+    "lock_waits_us": "us of waiting for the lock, an acquisition",
+    "lock_acquisitions_a_frame": "acquisitions of the lock a frame",
+    "main_process_ms_a_frame": "main process ms a frame",
+    "frames_a_second": "frames a second",
+}
+
+
 def measure_fake(args: argparse.Namespace) -> int:
     """Measure the worker with an imitated device, in a process that counts the lock; return the exit code."""
     if "FOCUS_EVAL_LOCK_COUNTER" not in os.environ:
@@ -193,6 +209,15 @@ def measure_fake(args: argparse.Namespace) -> int:
     print(text)
     if args.json is not None:
         args.json.write_text(text + "\n")
+    if args.record:
+        if not all(of_road["same_keyframes"] for of_road in figures.values()):
+            sys.exit("the keyframes differ: nothing is recorded")
+        values = {
+            (what, unit): figures[road][name]
+            for road, what in (("threads", "threads of the worker"), ("processes", "processes of their own"))
+            for name, unit in _UNITS.items()
+        }
+        record("feed", values, of_machine=args.record, command="python -m scripts.speed.feed --fake --threads")
     return 0
 
 

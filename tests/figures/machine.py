@@ -19,6 +19,7 @@ from .background import PULLS
 from .rows import PAPER, PUBLISHED, rows_of, table
 
 MEASURED = ROOT / "results/measured"
+FEED_ROADS = ("threads of the worker", "processes of their own")
 
 
 def measured(name):
@@ -157,16 +158,48 @@ def gpu():
 
 
 def feed():
-    """Return docs/performance.md's sentence on a worker whose videos are decoded in threads, or in processes."""
+    """Return docs/performance.md's table of a worker on an imitated device, by what decodes its videos."""
     of = measured("feed")
-    roads = [
-        (float(of[road, "acquisitions of the lock a frame"]), float(of[road, "main process ms a frame"]))
-        for road in ("threads of the worker", "processes of their own")
+    rows = [
+        ("the device's clock over that of the encoder alone", "device's clock over the encoder's alone", 2, "1.05"),
+        ("us that a launch waits for Python's lock", "us of waiting for the lock, an acquisition", 1, "5"),
+        ("acquisitions of the lock a frame", "acquisitions of the lock a frame", 0, "100"),
+        ("ms of the main process a frame", "main process ms a frame", 2, "1"),
+        ("frames a second", "frames a second", 0, "-"),
     ]
-    (thread_takes, thread_ms), (process_takes, process_ms) = roads
+    return table(
+        *(
+            (title, *(f"{float(of[road, unit]):.{digits}f}" for road in FEED_ROADS), aim)
+            for title, unit, digits, aim in rows
+        )
+    )
+
+
+def feed_decoder():
+    """Return docs/performance.md's table of processor seconds of selecting with the real decoder, by who decodes."""
+    of = measured("feed")
+    decoders = ("threads", "feed", "processes")
+    return table(
+        *(
+            (size, *(of[f"{decoder}, focus, {size}", "processor s"] for decoder in decoders))
+            for size in ("360p", "720p")
+        )
+    )
+
+
+def feed_expected():
+    """Return docs/performance.md's sentence on what is expected of a GPU, and was not measured."""
+    of = measured("feed")
+    rates = {
+        size: [int(of[f"expected, focus, {size}, TF32, {end}", "frames a second"]) for end in ("least", "most")]
+        for size in ("360p", "720p")
+    }
+    hours = [PULLS["focus, alpha .25"] / rate / 3600 for rate in reversed(rates["360p"])]
+    bound = of["expected, focus, 1080p, TF32, most", "frames a second"]
     return [
-        f"with threads the worker's process takes Python's lock {thread_takes:.0f} times a frame and computes "
-        f"{thread_ms:.2f} ms, with processes {process_takes:.0f} times and {process_ms:.2f} ms"
+        "{} to {} frames a second at 360p and {} to {} at 720p".format(*rates["360p"], *rates["720p"]),
+        f"at most {bound} at 1080p",
+        "{:.2f} to {:.2f} GPU hours for `focus` on LongVideoBench at 360p".format(*hours),
     ]
 
 
@@ -545,6 +578,8 @@ FIGURES = {
     "reading": reading,
     "verification": verification,
     "feed": feed,
+    "feed_decoder": feed_decoder,
+    "feed_expected": feed_expected,
     "gpu": gpu,
     "node": node,
     "answering": answering,

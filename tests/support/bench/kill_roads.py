@@ -124,10 +124,10 @@ def feeding(folder: Path, n_questions: int, engine: str, *, address: str = "") -
 
     def command(run: Path) -> None:
         if engine == "local":
-            chosen: Any = LocalEngine(store=None, resources=resources)
+            runner: Any = LocalEngine(store=None, resources=resources)
         else:
-            chosen = RayEngine(address=address, store=None, select=resources, answer=resources)
-        complete_run(matrix, out=run, engine=chosen, retry_errors=True)
+            runner = RayEngine(address=address, store=None, select=resources, answer=resources)
+        complete_run(matrix, out=run, engine=runner, retry_errors=True)
 
     def victims(pid: int) -> list[int]:
         workers = [pid] if engine == "local" else _ray_workers(pid)

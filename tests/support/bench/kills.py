@@ -36,7 +36,7 @@ class Survived:
         kills: by kind; "cut" is a write that ends at some byte, and the process with it.
         rounds: runs that were brought to their end, each compared with an undisturbed one.
         lost, repeated: rows that were there before a kill and not after it; rows that a question has more than one of.
-        left: processes of a run that outlived it.
+        n_outliving: processes of a run that outlived it.
         wrong: what was wrong, one line each.
     """
 
@@ -44,7 +44,7 @@ class Survived:
     rounds: int = 0
     lost: int = 0
     repeated: int = 0
-    left: int = 0
+    n_outliving: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -136,7 +136,7 @@ def _one_round(
             return rng.choice(candidates)
 
         status, is_killed = _end_of(pid, after_seconds, kind, victim)
-        survived.left += _n_left(processes - {pid})
+        survived.n_outliving += _n_left(processes - {pid})
         if os.WIFSIGNALED(status) or (kind and status) or is_killed:
             survived.kills[kind] += 1
         now, survived.repeated = _rows(run), survived.repeated + _n_repeated(run)
