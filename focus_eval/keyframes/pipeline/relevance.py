@@ -132,7 +132,7 @@ class VideoSession(EncoderUse):
         return self.encoder.prepare if self.encoder.overrides("prepare") else None
 
     def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], FrameFeatures | None]:
-        """Return a mask `(n,)` of `frames` with stored features, and these features; None if none."""
+        """Return a mask `(n,)` of the `frames` with stored features, and these features (None or empty if none)."""
         # The store survives the process, `feature_cache` only the video: an encoder has one or the other.
         if self.store is not None and self.encoder.stores_embeddings:
             return self.store.embeddings(self.scorer_key, self.key, frames)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # A file, a folder of pictures, or an array of pictures.
 Video: TypeAlias = "str | Path | Pixels"
 
-_URL = re.compile(r"(?!file:/)[A-Za-z]{2,}:/")  # Path() collapses the two slashes of a URL
+_URL = re.compile(r"(?!file:/)[A-Za-z]{2,}:/")  # one slash, since Path() makes "http:/x" of "http://x"
 _PROTOCOL = ("frame_times", "stream", "read", "close", "__enter__", "__exit__")
 
 
@@ -52,8 +52,8 @@ def open_video(
     2
 
     Args:
-        backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras), or a plugin's name. With its
-            options: "pyav:n_threads=2", "pyav:pixels=display".
+        backend: "pyav" (the default, always installed), "torchcodec" or "decord" (extras), or a plugin's name. Options
+            follow the name: "pyav:n_threads=2", "pyav:pixels=display".
         n_threads: threads to decode with; None: the backend chooses by the number of cores. Set 1 to decode several
             videos at a time.
         kept: store of file scans shared between processes (a `RelevanceStore`); None: keep none.
@@ -105,7 +105,7 @@ def gives_exact_pixels(backend: str) -> bool:
 
 
 def displayed(backend: str) -> str:
-    """Return `backend` with the option `pixels=display`, unless it states `pixels` or cannot map them."""
+    """Return `backend` with the option `pixels=display`; unchanged if it states `pixels` or is not "pyav"."""
     name, options = named_options(backend, {})
     if name != "pyav" or "pixels" in options:
         return backend
@@ -119,7 +119,7 @@ def open_source(
 
     Raises:
         VideoError: the source cannot be read.
-        InvalidInput: pictures without `fps`, a file with it, or another type.
+        InvalidInput: pictures without `fps`, a video file with `fps`, a web address, or `video` of another type.
     """
     from focus_eval.keyframes.video.pictures import SUFFIXES, PictureReader
 

@@ -15,7 +15,7 @@ from av.container import OutputContainer
 from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.core.types import Pixels
 
-# Presets are an x264 and x265 word; crf is shared by these encoders.
+# Encoders that have the option `preset`, and encoders that have the option `crf`.
 _WITH_PRESET = {"libx264", "libx265"}
 _WITH_CRF = {"libx264", "libx265", "libvpx-vp9", "libaom-av1", "libsvtav1"}
 
@@ -30,7 +30,7 @@ class ClipWriter:
         width, height: size in pixels; 4:2:0 formats of H.264 need both even.
         fps: frame rate; ignored for a frame that is written with its own `ticks`.
         gop: maximum number of frames between two sync frames (x264's own default is 250).
-        crf: constant quality of the encoders that have it, lower is better; None: the encoder's default.
+        crf: constant quality, lower is better; ignored by encoders without it. None: the encoder's default.
         codec, preset, pixel_format: as FFmpeg names them.
         options: further encoder options, as FFmpeg names them.
         container_options: options of the container, for instance `{"movflags": "faststart"}`.
@@ -38,7 +38,7 @@ class ClipWriter:
         n_threads: encoder threads.
 
     Raises:
-        VideoError: the encoder or the container refuses the combination.
+        VideoError: the encoder or the container refuses these settings.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class ClipWriter:
         if codec in _WITH_PRESET:
             encoder_options["preset"] = preset
         if codec == "libx264":
-            # With AVX-512 x264's macroblock tree reads memory past a narrow picture: the same frames gave other bytes
-            # now and then.
+            # Switch off x264's macroblock tree: with AVX-512 it reads memory past a narrow picture, so that the same
+            # frames sometimes gave a different file.
             encoder_options["mbtree"] = "0"
         try:
             self._container: OutputContainer | None = av.open(
@@ -89,7 +89,7 @@ class ClipWriter:
         """Append `pixels`: RGB uint8 `(height, width, 3)`, or the planes of yuv420p, `(height * 3 / 2, width)`.
 
         Args:
-            ticks: presentation time in the time base (default: one after the last).
+            ticks: presentation time in the time base; default: the number of frames written before.
             n_times: number of frames to write with these pixels, one tick apart.
         """
         forms = {(self.height, self.width, 3): "rgb24", (self.height * 3 // 2, self.width): "yuv420p"}
@@ -99,7 +99,7 @@ class ClipWriter:
         frame = frame.reformat(format=self._stream.pix_fmt)
         frame.time_base = self._stream.codec_context.time_base
         first = self.n_frames if ticks is None else ticks
-        if self._is_failed:  # FFmpeg crashes where more is written after a failure, such as of a full disk
+        if self._is_failed:  # FFmpeg crashes if more is written after a failure, such as a full disk
             raise VideoError(f"{self.path}: an earlier frame could not be written")
         for time in range(first, first + n_times):
             frame.pts = time
@@ -116,7 +116,7 @@ class ClipWriter:
             raise VideoError(f"{self.path}: frame {self.n_frames - 1} could not be encoded: {error}") from error
 
     def close(self) -> None:
-        """Write the frames that the encoder holds back, and finish the file; after a failure, only let go of it."""
+        """Write the frames that the encoder still holds, and finish the file; after a failed write, only close it."""
         container, self._container = self._container, None
         if container is None:
             return
@@ -125,7 +125,7 @@ class ClipWriter:
                 container.mux(self._stream.encode(None))
             container.close()
         except av.FFmpegError as error:
-            # Here, where an error can be dropped: PyAV would close it with the object's end, and print a traceback.
+            # Close it here and drop the error: PyAV would otherwise close it when it is freed, and print a traceback.
             with suppress(av.FFmpegError):
                 container.close()
             if not self._is_failed:

@@ -1,14 +1,14 @@
 """Turns decoded frames into RGB: as the file stores them, or as a screen shows them.
 
-A screen shows HDR (PQ or HLG) within its own range of light, and pixels that are not square stretched. HDR becomes
-standard dynamic range in five steps:
+A screen maps HDR (PQ or HLG) to its own range of light, and stretches pixels that are not square. HDR becomes standard
+dynamic range in five steps:
 
 1. Coded values to light: the EOTF of PQ, or the inverse OETF of HLG and its OOTF for a screen of 1000 cd/m2
-   (Recommendation ITU-R BT.2100-2, tables 4 and 5). Light of PQ above 1000 cd/m2 is cut.
-2. Primaries of BT.2020 to those of BT.709 (Report ITU-R BT.2407-0, 2, linear matrix); what lies outside is cut.
+   (Recommendation ITU-R BT.2100-2, tables 4 and 5). PQ light above 1000 cd/m2 is clipped.
+2. Primaries of BT.2020 to those of BT.709 (Report ITU-R BT.2407-0, 2, linear matrix); colours outside it are clipped.
 3. Light up to 1000 cd/m2 to light up to 203 cd/m2, the level of white in HDR (Report ITU-R BT.2408-7, 2.1), by the EETF
    of Report ITU-R BT.2390-11, 5.4.1. It leaves light below 92 cd/m2 unchanged.
-4. All three channels are scaled by what step 3 does to the largest of them, which keeps the hue.
+4. Step 3 is computed for the largest of the three channels, and all three are scaled by its factor: the hue stays.
 5. Light to coded values: the inverse of Recommendation ITU-R BT.1886, gamma 2.4.
 """
 
@@ -33,8 +33,9 @@ VERSION = 1  # increase whenever "display" would give other pixels
 TRANSFERS = {16: "PQ", 18: "HLG"}  # by ITU-T H.273, table 3
 _BT709_PRIMARIES, _FULL_RANGE = 1, 2
 _LEVELS = 1 << 16
-_ROWS = 16  # mapped at a time: they stay in a core's cache
-# With more digits than printed there: a channel near 0 is a difference of large numbers.
+_ROWS = 16  # rows mapped at a time: few enough to stay in a core's cache
+# The matrix of Report ITU-R BT.2407-0 with more digits than it prints: a channel near 0 is a difference of large
+# numbers, so rounding would show.
 _BT2020_TO_BT709 = np.array(
     [[1.660491, -0.587641, -0.072850], [-0.124550, 1.132900, -0.008349], [-0.018151, -0.100579, 1.118730]],
     dtype=np.float32,
@@ -49,7 +50,7 @@ class Appearance:
 
     Args:
         transfer: "PQ" or "HLG" for HDR; "" for standard dynamic range.
-        has_bt709_primaries: True for HDR with the primaries of BT.709; otherwise those of BT.2020 are taken.
+        has_bt709_primaries: True for HDR with the primaries of BT.709; False: those of BT.2020 are assumed.
         pixel_aspect: width of a stored pixel divided by its height.
     """
 
@@ -59,7 +60,7 @@ class Appearance:
 
     @classmethod
     def of_stream(cls, stream: VideoStream) -> Appearance:
-        """Return what a stream states of which a frame has been decoded."""
+        """Return the appearance that a stream states, known once a frame of the stream has been decoded."""
         context = stream.codec_context
         aspect = stream.sample_aspect_ratio or context.sample_aspect_ratio
         return cls(
@@ -82,7 +83,7 @@ class Appearance:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """A sentence for each of `traits` that says who sees which pixels."""
+        """One sentence per trait: which commands use the displayed pixels, and which use the stored ones."""
         return tuple(
             f"{trait}: select, ask and pictures on disk show it as a screen does; models and encoders of a table see "
             "it as stored, unless the matrix has pixels: display or the plugin backend=pyav:pixels=display"
@@ -97,10 +98,10 @@ class Appearance:
 
 
 def rgb_pixels(frame: VideoFrame, stored_size: tuple[int, int], shown_as: Appearance | None = None) -> Pixels:
-    """Return a decoded frame as RGB uint8 `(height, width, 3)`, by its own colour matrix and range.
+    """Return a decoded frame as RGB uint8 `(height, width, 3)`, converted by its own colour matrix and range.
 
     Args:
-        frame: of PyAV.
+        frame: PyAV's decoded frame.
         stored_size: (width, height) to scale it to, before `shown_as` makes its pixels square.
         shown_as: how a screen shows it; None for the stored pixels.
     """
@@ -164,7 +165,7 @@ def _light_table(transfer: str) -> NDArray[np.float32]:
 
 @cache
 def _ootf_table() -> NDArray[np.float32]:
-    """Factor by scene luminance: the OOTF of HLG for a screen of 1000 cd/m2, whose gamma is 1.2."""
+    """The OOTF of HLG as a factor for each scene luminance, for a screen of 1000 cd/m2 (gamma 1.2)."""
     return np.power(np.linspace(0.0, 1.0, _LEVELS), 0.2).astype(np.float32)
 
 
@@ -178,7 +179,7 @@ def _gain_table() -> NDArray[np.float32]:
 
 @cache
 def _code_table() -> Pixels:
-    """Coded value by the square root of light: even steps of the root are fine enough for the darkest values."""
+    """Coded value for each square root of light; even steps of light itself would be too coarse in the dark."""
     code: Pixels = np.rint(255 * np.power(np.linspace(0.0, 1.0, _LEVELS), 2 / 2.4)).astype(np.uint8)
     return code
 

@@ -1,10 +1,10 @@
-"""Notes which videos a process has open, so that a run goes on without one whose decoder ends the process.
+"""Notes which videos a process has open, so that a run can go on without a video that crashes its decoder.
 
     reading-WORKER.jsonl    the videos that a worker's process opened and closed, one line each
     crash-WORKER.txt        what Python wrote when a signal such as SIGSEGV ended the process
-    crashes.jsonl           the videos that ended a process: `open_video` refuses them; there while a run goes on
+    crashes.jsonl           the videos that ended a process, which `open_video` refuses; removed after a run if empty
 
-A process that was killed from outside writes no `crash-WORKER.txt`: of that no video is to blame.
+A process that was killed from outside writes nothing into `crash-WORKER.txt`, so no video is blamed for its end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from focus_eval.core.errors import FocusEvalError, RunError, VideoError
 from focus_eval.core.processes import DisposableProcess, ProcessDied
 
-# What `faulthandler` calls the signals that a fault of the process itself raises.
+# `faulthandler`'s names of the signals that a fault in the process itself raises.
 _SIGNALS = {
     "Segmentation fault": signal.SIGSEGV,
     "Aborted": signal.SIGABRT,
@@ -65,7 +65,7 @@ def noting_reads(folder: Path, worker: str) -> Iterator[None]:
 
 @contextmanager
 def noted(video: Path) -> Iterator[None]:
-    """Note that a video is open within the block, where this process notes its reads.
+    """Note that a video is open within the block; do nothing unless this process notes its reads (`noting_reads`).
 
     Raises:
         VideoError: reading the video ended an earlier process.
@@ -103,7 +103,7 @@ class _Notes:
     def write(self, video: Path, *, is_open: bool) -> None:
         line = json.dumps({"video": str(video), "open": is_open}) + "\n"
         with self._lock, _named(Path(self._file.name)):
-            if not self._file.closed:  # a reader may outlive the run
+            if not self._file.closed:  # it is closed if a reader outlives the run
                 self._file.write(line)
                 self._file.flush()
 
@@ -122,8 +122,8 @@ def crash_record(folder: Path, *, forget: bool = False) -> Iterator[None]:
     """Record at the start of a run which videos ended processes of earlier starts.
 
     Args:
-        folder: of the run.
-        forget: let the videos be opened again that ended a process.
+        folder: the run's folder.
+        forget: remove the record, so that the videos that ended a process are opened again.
     """
     crashes = folder / CRASHES_NAME
     record_crashes(folder)
@@ -141,11 +141,12 @@ def crash_record(folder: Path, *, forget: bool = False) -> Iterator[None]:
 def record_crashes(folder: Path, *, worker: str | None = None) -> int:
     """Record the videos that ended a process which noted its reads; print a line for each, and return their number.
 
-    If several videos were open, each is read in a process of its own, and those are recorded that end it.
+    If the process had several videos open, each is read in a new process to find those that end it.
 
     Args:
-        folder: of the run.
-        worker: name of workers, a pattern; None: all, of which none runs any more, and whose notes are removed.
+        folder: the run's folder.
+        worker: glob pattern of workers' names. None: all workers, none of which may still run; notes without a crash
+            are then removed too.
     """
     n_recorded = 0
     for reading in sorted(folder.glob(f"reading-{worker or '*'}.jsonl")):
@@ -165,14 +166,14 @@ def record_crashes(folder: Path, *, worker: str | None = None) -> int:
                     file.write(json.dumps({"video": video, "signal": number}) + "\n")
                 print(f"{video}: reading this file ended the process (signal {number})", file=sys.stderr, flush=True)
                 n_recorded += 1
-        # Remove it last: a kill before this only records the same line twice.
+        # Remove the notes last: if this process is killed before, the next start only records the crash twice.
         reading.unlink()
         trace.unlink(missing_ok=True)
     return n_recorded
 
 
 class _Line(TypedDict, total=False):
-    """A line of a worker's file of open videos, which states `open`, or of the record of crashes: `signal`."""
+    """A line of `reading-WORKER.jsonl`, which has `open`, or of `crashes.jsonl`, which has `signal`."""
 
     video: str
     open: bool
@@ -180,12 +181,12 @@ class _Line(TypedDict, total=False):
 
 
 def _whole_lines(path: Path) -> list[_Line]:
-    # What follows the last line break is torn.
+    # Leave out what follows the last line break: a line that was not written to its end.
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
 
 
 def _signal_of_reading(video: Path) -> int | None:
-    """The signal that ends a process which reads all frames of a video; None if it lives."""
+    """The signal that ends a process which reads all frames of a video; None if the process survives."""
     with DisposableProcess() as process:
         try:
             process.call(_read_whole, video)

@@ -18,15 +18,16 @@ from focus_eval.core.types import IntArray, Pixels
 from focus_eval.keyframes.video.decode_process import TaskCounts, VideoState
 from focus_eval.keyframes.video.scan import Scan
 
-# Batches of a ring: one is with the reader's user, two are being filled.
+# Batches in a ring: the reader's user has one while two are being filled.
 N_BATCHES = 3
-# Fewer frames are not worth a message, even if a video's first frames come later.
+# Short runs of a batch are joined until a task has this many frames: fewer are not worth a message, although the first
+# frames then arrive later.
 _FRAMES_A_TASK = 4
 
 
 @dataclass(eq=False)
 class FedVideo:
-    """A video that processes decode for one reader: its file, its scan, height and width, and what was done so far."""
+    """A video that processes decode for one reader: file, scan, (height, width), and counts of the work so far."""
 
     source: VideoState
     scan: Scan
@@ -35,7 +36,7 @@ class FedVideo:
 
 
 class Ring:
-    """Shared memory for the frames of one request; raises OSError where the machine gives none."""
+    """Shared memory for the frames of one request; raises OSError if the machine provides none."""
 
     _numbers = count()
 
@@ -50,12 +51,12 @@ class Ring:
             raise
 
     def close(self) -> None:
-        # The memory is freed with the last array on it.
+        # Close only the descriptor: the memory is freed when the last array that uses it is gone.
         os.close(self.descriptor)
 
 
 class FileCall:
-    """A function of a process that is called once: a scan, or the reference frames."""
+    """One call of a decoding process about a file: for its scan, its reference frames or its damaged frames."""
 
     def __init__(self, name: str, source: VideoState, scan: Scan | None, changed: threading.Condition) -> None:
         self.message, self.path, self.scan, self.changed = (name, source), source.path, scan, changed
@@ -73,11 +74,11 @@ class FileCall:
 
 @dataclass(eq=False)
 class FrameTask:
-    """Frames `[start, stop)` of a request that one process decodes in one go, up to the end of a batch at a time.
+    """Frames `[at, stop)` of a request, all decoded by one process; each message asks for those of one batch.
 
     Attributes:
-        at: the first that is not decoded yet.
-        process: the process that has begun, and must go on; None if none has.
+        at: the first frame that is not decoded yet.
+        process: the process that began the task and must continue it; None before the task begins.
     """
 
     request: FrameRequest
@@ -97,7 +98,7 @@ class FrameTask:
 
     @property
     def end(self) -> int:
-        """End of the frames that come next, which are all of one batch."""
+        """End of the frames that the next message asks for, all of one batch."""
         size = self.request.size
         return min(self.stop, (self.at // size + 1) * size)
 
@@ -130,9 +131,9 @@ class FrameRequest:
     """Ascending frames of one video, decoded a few batches ahead of its user.
 
     Args:
-        runs: the frames in parts that are decoded apart.
-        size: frames of a batch.
-        lock: of the pool; guards the request's state too.
+        runs: the frames, split into parts that can be decoded independently.
+        size: frames per batch.
+        lock: the pool's lock, which also guards the request's state.
     """
 
     _numbers = count()
@@ -154,7 +155,7 @@ class FrameRequest:
     def _split(self, runs: Sequence[IntArray]) -> None:
         start = stop = 0
         for run in runs:
-            # Whole runs, so that no frame is decoded twice; short ones of a batch share a message.
+            # Never split a run, so that no frame is decoded twice; short runs of the same batch share a task.
             joins = stop - start < _FRAMES_A_TASK and start // self.size == stop // self.size
             if stop > start and not joins:
                 self.waiting.append(FrameTask(self, next(self._numbers), start, stop))
@@ -170,7 +171,7 @@ class FrameRequest:
 
     @property
     def window_end(self) -> int:
-        """End of the frames that the ring has room for: all but the batch that the user has, and what follows it."""
+        """End of the frames for which the ring has room: the batch that the user has, and the two after it."""
         return (self.n_released // self.size + N_BATCHES) * self.size
 
     def next_task(self) -> FrameTask | None:
@@ -183,7 +184,7 @@ class FrameRequest:
         return bool(self.is_ready[self.n_taken : self._next_end()[0]].all())
 
     def take(self) -> tuple[IntArray, Pixels] | None:
-        """Return the next batch; None if it is not there yet. Raises the error that ended the frames before it."""
+        """Return the next batch; None if it is not ready. Raises an error once all frames before it were taken."""
         start, (end, failure) = self.n_taken, self._next_end()
         if not self.can_take:
             return None
@@ -196,7 +197,7 @@ class FrameRequest:
         return self.frames[start:end], pixels[slot : slot + end - start]
 
     def _next_end(self) -> tuple[int, BaseException | None]:
-        """End of the next batch, and the error that ends it early."""
+        """End of the next batch, and the error that ends it early; None without an error."""
         stop = min(self.n_taken + self.size, self.frames.size)
         failures = [(at, error) for at, error in self.errors.items() if at < stop]
         return min(failures, default=(stop, None), key=lambda pair: pair[0])

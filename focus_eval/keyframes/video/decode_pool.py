@@ -1,4 +1,4 @@
-"""The processes that decode, seen from the one that started them: who does what next, and what is lost with one."""
+"""Starts the decoding processes and gives them work: which job comes next, and what happens when a process ends."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from focus_eval.keyframes.video.decode_process import IN_ONE_PROCESS, OPEN_READE
 from focus_eval.keyframes.video.manifest import FileState, checked_file, file_state
 from focus_eval.keyframes.video.scan import Scan
 
-# Signals that a decoder raises itself; any other came from outside, and is not the video's fault.
+# Signals that a crashing decoder raises itself. Any other signal came from outside: the video is not to blame.
 _FAULTS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
 _MAX_KILLS = 2
-# Make malloc keep freed memory for the next frame: clearing fresh pages takes as long as decoding. glibc ignores an
-# mmap threshold above 32 MB.
+# Make malloc keep freed memory for the next frame: clearing fresh pages takes as long as decoding. The mmap threshold
+# is 32 MB because glibc ignores a larger one.
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -57,7 +57,7 @@ class _Process:
     paths: deque[Path] = field(default_factory=lambda: deque(maxlen=OPEN_READERS))
 
     def send(self, message: object) -> None:
-        with suppress(OSError):  # its end is read next
+        with suppress(OSError):  # the process has ended: `_listen` notices it
             self.line.send(message)
 
     def send_ring(self, ring: Ring) -> None:
@@ -72,11 +72,11 @@ class _Process:
 class DecodePool:
     """Processes that decode the videos of one owner, one a core, each with a single thread.
 
-    They start as they are needed, and serve requests of any thread. A process that a video ends is replaced: requests
-    for that video raise VideoError from then on, no other notices.
+    They start as they are needed, and serve requests of any thread. If a video crashes a process, another process takes
+    its place: requests for that video raise VideoError from then on, and other videos are not affected.
 
     Args:
-        n_processes: number of them.
+        n_processes: largest number of processes.
     """
 
     def __init__(self, n_processes: int) -> None:
@@ -116,16 +116,16 @@ class DecodePool:
             raise VideoError(fault)
 
     def check_open(self, path: Path) -> None:
-        """Raise RunError if the processes are closed; `path` is being read."""
+        """Raise RunError if the processes are closed; its message names `path`."""
         if self._is_closed:
             raise RunError(f"{path}: the processes that decode it were closed before it was read")
 
     def request(self, video: FedVideo, runs: Sequence[IntArray], size: int) -> FrameRequest:
-        """Return a request for frames, which begins with its first batch."""
+        """Return a request for frames; decoding begins when its first batch is asked for."""
         return FrameRequest(video, runs, size, self.lock)
 
     def next_batch(self, request: FrameRequest) -> tuple[IntArray, Pixels] | None:
-        """Return the next batch, and give back the memory of the one before; None after the last.
+        """Give back the memory of the previous batch, and return the next batch; None after the last.
 
         Raises:
             VideoError: a frame that cannot be read, or a request that has ended.
@@ -159,7 +159,7 @@ class DecodePool:
             raise VideoError(f"{path}: the reader was closed, or another stream was started, before this one ended")
 
     def end(self, request: FrameRequest) -> None:
-        """End a request; its memory serves others once no process writes to it."""
+        """End a request; later requests reuse its memory once no process writes to it."""
         with self.lock:
             if request.is_closed:
                 return
@@ -181,7 +181,7 @@ class DecodePool:
             request.ring = None
 
     def _ring(self, request: FrameRequest) -> Ring:
-        """Memory for a request: that of an earlier one if it fits, since fresh pages cost time."""
+        """Memory for a request: an ended request's if its size fits, since fresh pages cost time."""
         n_bytes = int(np.prod(request.ring_shape))
         for ring in self._free_rings:
             if n_bytes <= ring.n_bytes <= 2 * n_bytes:
@@ -217,7 +217,7 @@ class DecodePool:
                     if not self._processes:
                         self._fail_unstarted(job, error)
                         continue
-                    return  # the running processes will do it
+                    return  # leave the job to the running processes
             if isinstance(job, FrameTask):
                 request = job.request
                 request.n_underway += 1
@@ -254,7 +254,7 @@ class DecodePool:
         changed.notify_all()
 
     def _next_job(self, idle: list[_Process]) -> tuple[FileCall | FrameTask | None, _Process | None]:
-        """The job that should begin next, and the process for it; None for a new or any process."""
+        """The next job (None without work), and the process for it (None if no process is idle)."""
         if self._calls:
             return self._calls[0], idle[0] if idle else None
         parked = [task for request in self._requests for task in request.parked]
@@ -270,7 +270,7 @@ class DecodePool:
         return job, next((process for process in idle if job.path in process.paths), idle[0] if idle else None)
 
     def _start(self) -> _Process:
-        """Start a process, and the thread that listens to all of them with the first."""
+        """Start a process; the first start also starts the thread that listens to all processes."""
         if self._poll is None:
             self._poll, self._wake = select.epoll(), os.pipe()
             self._poll.register(self._wake[0], select.EPOLLIN)
@@ -279,7 +279,7 @@ class DecodePool:
         try:
             with theirs:
                 line = Connection(os.dup(ours.fileno()))
-                # Start a session of its own: Ctrl-C reaches only this process, which ends the others.
+                # In a session of its own the new process gets no Ctrl-C: only this process does, and ends the others.
                 popen = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
                     start_new_session=True, env={**os.environ, **_ENVIRONMENT},
@@ -299,12 +299,12 @@ class DecodePool:
         """Take what the processes send, and give them their next work; runs in a thread."""
         assert self._poll is not None
         while not self._is_closed:
-            # One object for all waits: to make one for each costs more than all else that this thread does.
+            # Wait on the one epoll object: creating one for each wait would cost more than all else in this thread.
             for number, _ in self._poll.poll():
                 with self.lock:
                     by_number = {process.line.fileno(): process for process in self._processes}
                 process = by_number.get(number)
-                if process is None:  # the end
+                if process is None:  # the wake pipe, or a process that was just replaced
                     continue
                 try:
                     message = process.line.recv()
@@ -331,7 +331,7 @@ class DecodePool:
             self._settle(process, job)
 
     def _settle(self, process: _Process, job: FileCall | FrameTask) -> None:
-        """Wake the threads that wait for a job; forget a task whose request has ended."""
+        """Wake the threads that wait for a job; drop a task whose request has ended."""
         if isinstance(job, FileCall):
             job.changed.notify_all()
             return
@@ -352,7 +352,7 @@ class DecodePool:
         process.line.close()
         process.socket.close()
         code = process.popen.wait()
-        # Requests that the ended process had begun are begun again by another.
+        # Another process begins the tasks again that the ended process had begun.
         for request in self._requests:
             for task in [task for task in request.parked if task.process is process]:
                 request.parked.remove(task)
@@ -368,7 +368,7 @@ class DecodePool:
             cause = f"signal {-code}" if code < 0 else f"exit code {code}"
             what_ended = f"{job.path}: reading this file ended the process ({cause})"
             fault = f"{what_ended}; re-encode it, or run again with --retry-errors"
-            # Several processes may decode one video, and each ends at its fault: say it once.
+            # Several processes may decode one video and crash at the same place: print the message once.
             if fault not in self._faults.values():
                 print(what_ended, file=sys.stderr, flush=True)
             with suppress(VideoError):

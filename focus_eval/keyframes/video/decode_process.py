@@ -30,10 +30,10 @@ from focus_eval.keyframes.video.manifest import FileState, file_state
 from focus_eval.keyframes.video.pyav import PyAVReader
 from focus_eval.keyframes.video.scan import Scan, recent_scan, remember_scan, scan_file
 
-# Readers that a process keeps open, each with a decoder and its pictures.
+# Largest number of readers that a process keeps open, since each holds a decoder and its pictures.
 OPEN_READERS = 3
 _PARENT_SECONDS = 2.0
-# How whoever meets a limit goes on without processes that decode.
+# Advice in messages about a limit of the machine: settings that decode without extra processes.
 IN_ONE_PROCESS = "decode_cores: 1 in the matrix's select_resources and answer_resources, or one core (`taskset -c 0`)"
 # Messages that get no reply.
 _NOTES = ("ring", "forget", "drop")
@@ -66,7 +66,7 @@ class TaskCounts(NamedTuple):
 
 
 def serve(descriptor: int) -> None:
-    """Decode what is asked for over a socket, until its other end closes; the main function of a process."""
+    """Serve decoding requests from a socket until its other end closes; the main function of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, args=(descriptor, os.getppid()), daemon=True).start()
     with suppress(EOFError, ConnectionError):
@@ -129,7 +129,7 @@ class _Decoding:
 
     def _take_ring(self, number: int, n_bytes: int) -> None:
         _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
-        if not descriptors:  # one more than this process may have open
+        if not descriptors:  # this process may open no further file
             self._rings[number] = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             return
         try:
@@ -166,7 +166,7 @@ class _Decoding:
     ) -> tuple[TaskCounts, BaseException | None]:
         """Decode the next `n` frames into the ring; return counts, and the error that ended them early.
 
-        `frames` are all of a new task, None for one that was begun.
+        `frames` holds all frames of a new task; None continues a task that was begun.
         """
         n_done, started, error = 0, time.perf_counter(), None
         before = (0, 0.0)
@@ -196,7 +196,7 @@ class _Decoding:
         return counts, error
 
     def _end(self, number: int) -> None:
-        """Keep a task's reader for the next task on its video."""
+        """End a task; keep its reader for the next task on the same video."""
         if number in self._begun:
             task = self._begun.pop(number)
             if task.source in self._readers:

@@ -46,7 +46,7 @@ _FORMATS = (
 _SOUND_FORMATS = "mp3,wav,w64,flac,aac,ac3,eac3,aiff,au,caf,amr,ape,dts,mp2,opus,tta,wv"
 _PLAYLISTS = (b"#EXTM3U", b"ffconcat", b"<MPD", b"<?xml", b"v=0", b"[playlist]", b"[Reference]", b"<asx", b"file '")
 
-# A file that changed so lately may still be written.
+# A program may still be writing to a file that changed less than this many seconds ago.
 _GROWING_SECONDS = 60
 
 
@@ -56,7 +56,8 @@ class TagErrors(TypedDict, total=False):
     metadata_errors: str
 
 
-# PyAV 19 reads tags of any bytes; before it, those that are not UTF-8 are errors unless it is told otherwise.
+# PyAV 19 accepts tags of any bytes. Earlier versions raise an error for tags that are not UTF-8, unless they are told
+# to replace the bytes.
 TAG_ERRORS: TagErrors = {} if int(av.__version__.split(".")[0]) >= 19 else {"metadata_errors": "replace"}
 
 
@@ -102,7 +103,8 @@ def _is_sound(path: Path) -> bool:
         contextlib.suppress(av.FFmpegError, OSError),
         av.open(f"file:{path}", container_options=formats, **TAG_ERRORS) as container,
     ):
-        # FFmpeg takes any bytes for some kind of sound; a sample rate shows that it could read it.
+        # FFmpeg may open arbitrary bytes as some audio format, so a stream counts as sound only if FFmpeg found its
+        # sample rate.
         return any(stream.codec_context is not None and stream.rate for stream in container.streams.audio)
     return False
 
@@ -125,7 +127,7 @@ def without_index(path: Path) -> VideoError:
 
 
 def remedy(path: Path) -> str:
-    """Return what to do with a file of which a part is missing: wait if something may still write it."""
+    """Return the advice for an incomplete file: download it again, or wait if it may still be being written."""
     is_growing = time.time() - path.stat().st_mtime < _GROWING_SECONDS
     return f"download it again{', or wait: it may still be being written' if is_growing else ''}"
 
@@ -136,7 +138,7 @@ def _is_mp4(path: Path) -> bool:
 
 
 def mp4_boxes(data: mmap.mmap) -> Iterator[tuple[bytes, int, int]]:
-    """Yield (name, offset, length) of the boxes at the top level of an MP4, the last perhaps longer than the file."""
+    """Yield (name, offset, length) of an MP4's top-level boxes; the last may state a length past the file's end."""
     start = 0
     while start + 8 <= len(data):
         length = int.from_bytes(data[start : start + 4], "big")
@@ -153,7 +155,8 @@ def _plain(cause: BaseException) -> str:
 
 
 _QUIET = -8
-# HEVC's decoder warns of a unit that it skips. Kinds 39 and 40 are messages, which change no picture.
+# Warning of HEVC's decoder about a NAL unit that it skips. Units of types 39 and 40 are messages: skipping them changes
+# no picture.
 _SKIPPED_UNIT, _MESSAGES = "Skipping invalid undecodable NALU: ", ("39", "40")
 _log_lock = threading.Lock()
 _n_log_listeners = 0
@@ -162,7 +165,7 @@ _other_capture: av.logging.Capture | None = None
 
 
 class LoggedErrors:
-    """Collects the errors that FFmpeg logs in this thread, as `source: message`; the list is filled as the block ends.
+    """Collects the errors that FFmpeg logs in this thread, as `source: message`; fills the list when the block ends.
 
     Errors of FFmpeg's own threads are not collected. FFmpeg has one log per process: inside the block it logs errors
     and warnings, and those of other threads are dropped. If the program set a level itself (`av.logging`), that level
@@ -212,8 +215,8 @@ def _end_listening() -> None:
         _n_log_listeners -= 1
         if _n_log_listeners or not _sets_level:
             return
-        # Not `set_level(None)`: a thread that is just logging would meet None where PyAV compares levels. FFmpeg's
-        # own function, told to print nothing, needs no Python lock either.
+        # Do not call `set_level(None)`: in a thread that is logging now, PyAV would compare a level with None. FFmpeg's
+        # own callback, at a level at which it prints nothing, also needs no Python lock.
         av.logging.set_libav_level(_QUIET)
         av.logging.restore_default_callback()
         if _other_capture is not None:
@@ -221,16 +224,17 @@ def _end_listening() -> None:
             _other_capture = None
 
 
-# What makes decoders refuse damage that they would hide. Not `explode`: it finds nothing that the log does not say, and
-# refuses HEVC's pictures for a message beside them that FFmpeg cannot read. Not `bitstream` for MPEG-1 and 2, whose
-# decoder then refuses the second field behind the first, and zeros behind a picture.
+# Options that make decoders report damage that they would otherwise hide. `explode` is left out: it finds nothing that
+# the log does not show, and refuses an intact HEVC picture if FFmpeg cannot read a message beside it. `bitstream` is
+# left out for MPEG-1 and 2, whose decoder would refuse intact packets: a second field behind the first, or zeros behind
+# a picture.
 _STRICT, _STRICT_OF_MPEG = "crccheck+bitstream+buffer", "crccheck+buffer"
 # Errors that FFmpeg logs for intact files: it drops a picture that was never decoded (after a start in an open group of
 # pictures), or skips messages to players.
 _HARMLESS = ("mmco: unref short failure", "SEI type")
 # Formats of recordings that may start in the middle of a group of pictures.
 _BROADCAST = ("mpegts", "mpegvideo", "h264", "hevc")
-# Most packets after a seek that may be remains of an earlier one.
+# Limit of packets after a seek that may be the rest of a packet into which the seek led.
 _MAX_FRAGMENTS_AFTER_SEEK = 16
 
 
@@ -268,7 +272,7 @@ class Decoder:
     Attributes:
         n_decoded: number of frames decoded so far.
         cpu_seconds: processor seconds of decoding and converting so far, added by the reader.
-        shows_damage_late: True for AV1, of which a damaged header may show only in the next packet.
+        shows_damage_late: True for AV1, whose decoder may report a damaged header only with the next packet.
         has_seen_damage: True if the decoder raised or logged an error, or marked a frame as corrupt, since the last
             restart.
 
@@ -338,8 +342,9 @@ class Decoder:
     def is_key(self, frame: VideoFrame) -> bool:
         """Return True if a decoded frame refers to no other frame; always True for H.264, whose packets decide."""
         name = self.stream.codec_context.name
-        # A recovery point of H.264 is no key frame: there the packet says whether decoding can start. FFV1 calls every
-        # frame an I picture, and decoders without predicted pictures mark neither.
+        # H.264 does not mark the frame of a recovery point as a key frame, so its packets decide. FFV1 calls every
+        # frame an I picture, so only the mark counts. Decoders without predicted pictures set neither mark nor
+        # type.
         if name == "h264" or frame.key_frame:
             return True
         return name != "ffv1" and frame.pict_type not in (PictureType.P, PictureType.B)
@@ -352,7 +357,7 @@ class Decoder:
 
         Raises:
             VideoError: a sign of damage, with `is_strict`. Signs before the first frame of a broadcast recording are
-                ignored: its packets may need what was cut away.
+                ignored: its first packets may refer to pictures that were cut away.
         """
         self.restart()
         n_good = 0
@@ -389,18 +394,20 @@ class Decoder:
     def frames(
         self, index: FrameIndex, *, first_packet: int, last_packet: int, wanted_packets: Set[int]
     ) -> Iterator[Step]:
-        """Decode packets `first_packet` to `last_packet` (inclusive) and yield one `Step` each, then one that drains.
+        """Decode packets `first_packet` to `last_packet` (inclusive) and yield a `Step` for each, then one that drains.
 
         If the decoder shows damage late, the next packet of the group is decoded, too.
 
         Args:
-            wanted_packets: positions of packets whose frames must come out; unreferenced other pictures may be dropped.
+            wanted_packets: positions of packets whose frames must come out; other frames may be dropped if no frame
+                refers to them.
 
         Raises:
             SeekError: a seek led to wrong packets; call again.
         """
         is_reference = self._is_reference
-        # A field may refer to the other of its frame; of a group without a sync frame FFmpeg needs all packets.
+        # Skip no pictures in two cases: if the file has separate fields, since a field may refer to the other field of
+        # its frame, and if the first packet is not a sync frame, since FFmpeg then needs every packet of the group.
         if index.packets.is_second_field.any() or not index.packets.is_sync[first_packet]:
             is_reference = None
         context: VideoCodecContext | None = None
@@ -408,11 +415,11 @@ class Decoder:
         for position, packet in self._packets_from(index, first_packet):
             if position > last_packet and not (self.shows_damage_late and not index.packets.is_sync[position]):
                 break
-            if context is not self.stream.codec_context:  # a new one, if the file had to be opened again for the packet
+            if context is not self.stream.codec_context:  # the file was opened again, with a new context
                 context, skipped = self.stream.codec_context, ""
             if is_reference is not None:
                 skipped_now: Literal["DEFAULT", "NONREF"] = "DEFAULT" if position in wanted_packets else "NONREF"
-                if skipped != skipped_now:  # setting it takes as long as a test of the packet
+                if skipped != skipped_now:  # set it only on a change, since setting it takes time
                     context.skip_frame = skipped_now
                     skipped = skipped_now
             yield Step(position, *self._decode(packet))
@@ -423,7 +430,8 @@ class Decoder:
     def _packets_from(self, index: FrameIndex, first: int) -> Iterator[tuple[int, Packet]]:
         """Yield (position in the file, packet) from position `first` on, wherever the demuxer's seek ends."""
         if self.has_seen_damage:
-            # After an error FFmpeg's H.264 decoder may conceal parts of the next picture too, across seek and flush.
+            # Open the file again: after an error FFmpeg's H.264 decoder may conceal parts of the next picture too, even
+            # after a seek and a flush.
             self.restart()
         ways: list[Callable[[], None]] = [self.restart]
         if self._seeks:
@@ -434,7 +442,7 @@ class Decoder:
             packets = self.packets()
             for packet in itertools.islice(packets, _MAX_FRAGMENTS_AFTER_SEEK):
                 landed = index.packet_at(packet.pts)
-                # A seek may land inside a packet, whose rest then has a time of its own.
+                # Skip what is not in the index: after a seek into a packet, its rest comes as a packet of another time.
                 if landed is None or packet.size != index.packets.sizes[landed]:
                     continue
                 if landed <= first:
@@ -478,7 +486,7 @@ class Decoder:
             ) from error
 
     def _decode(self, packet: Packet | None) -> tuple[Sequence[VideoFrame], bool]:
-        """The frames that one packet gives, and True if the decoder refuses it; None drains the decoder."""
+        """The frames that decoding a packet gives, and True if the decoder reports an error; None drains it."""
         context = self.stream.codec_context
         with LoggedErrors() as logged:
             try:
@@ -496,8 +504,8 @@ class Decoder:
 def second_decoder(context: VideoCodecContext) -> VideoCodecContext | None:
     """Return libvpx's decoder of VP8, or of VP9 of 8 bits; None for other codecs, or if this FFmpeg is without libvpx.
 
-    Of VP9 it refuses pictures whose data end too early, which FFmpeg's own decoder fills without a sign. Of VP8 it
-    fills them otherwise.
+    FFmpeg's own decoder fills a picture whose data end too early, without a sign. For VP9, libvpx raises an error
+    instead; for VP8, it fills the picture with other pixels, so that a comparison shows the damage.
     """
     name = {"vp8": "libvpx", "vp9": "libvpx-vp9"}.get(context.name)
     has_more_bits = context.format is not None and context.format.components[0].bits > 8
@@ -520,15 +528,15 @@ def is_refused(second: VideoCodecContext, packet: Packet) -> bool:
 
 
 def _best_stream(path: Path, container: InputContainer) -> VideoStream:
-    """FFmpeg's best video stream; raises VideoError if there is none but a cover picture, or no codec."""
+    """FFmpeg's best video stream; raises VideoError if there is only a cover picture or none, or no codec."""
     streams = container.streams
     stream = streams.best("video")
     assert stream is None or isinstance(stream, av.VideoStream)
     if stream is None or stream.disposition & Disposition.attached_pic:
-        # FFmpeg opens a file that ends within its index, with as many streams as it could read of it.
+        # FFmpeg also opens a file that ends within its index, perhaps without having read its video stream.
         if lacks_index(path):
             raise without_index(path)
-        # Not by `stream.type`: before PyAV 18 it ends the process for a stream that FFmpeg cannot name.
+        # Do not use `stream.type`: before PyAV 18 it ends the process for a stream that FFmpeg cannot name.
         kinds = [kind for kind in ("audio", "subtitles", "data") if getattr(streams, kind)] or ["nothing it can name"]
         if stream is not None:
             raise VideoError(

@@ -1,4 +1,4 @@
-"""Reads exact frames with decord, the library that most published runs used, to replay them."""
+"""Reads exact frames with decord, to replay published runs, most of which used this library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from focus_eval.keyframes.video.reader import ByIndexReader
 class DecordReader(ByIndexReader):
     """Reads a video by frame index through decord.
 
-    Not the default: decord decodes ahead in the background, which costs memory, has no AV1, and returns wrong frames
+    Not the default: decord needs memory to decode ahead in the background, cannot decode AV1, and returns wrong frames
     for some files (`docs/fidelity.md`).
     """
 
@@ -30,7 +30,7 @@ class DecordReader(ByIndexReader):
 
     def _decoded(self, number: int) -> Pixels:
         frame = self._video[number]
-        # Another package may have set decord's bridge, which turns its frames into that package's tensors.
+        # A frame may lack `asnumpy`: another package may have made decord return that package's tensors.
         pixels: Pixels = frame.asnumpy() if hasattr(frame, "asnumpy") else np.asarray(frame)
         return pixels
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from av.video.plane import VideoPlane
 
 
-# Codecs whose encoders write long runs of zeros only to fill pictures, and then in many pictures.
+# Codecs in which a long run of zeros is a sign of damage, unless the encoder fills many pictures with zeros.
 _CODECS = ("h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4", "vp8", "vp9", "av1")
 _LONG_BLANK = bytes(64)
 

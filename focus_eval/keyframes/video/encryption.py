@@ -10,13 +10,13 @@ from pathlib import Path
 _MP4_SCHEME = re.compile(rb"schm\0...(?:cenc|cens|cbc1|cbcs)", re.DOTALL)
 _MATROSKA_CIPHER = re.compile(rb"\x50\x35[\x80-\xff]\x47\xe1")
 _TRANSPORT_PACKET, _SYNC, _PROGRAMME_MAP = 188, 0x47, 2
-# Stream type of H.264 with encrypted samples, as HLS has it.
+# Stream type of H.264 with encrypted samples, as HLS defines it.
 _SAMPLE_AES = 0xDB
 _SEARCHED_BYTES = 1 << 24
 
 
 def is_encrypted(path: Path) -> bool:
-    """Return True if a file says of itself, near its start or end, that its content is encrypted."""
+    """Return True if a mark near a file's start or end states that its content is encrypted."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if data[:1] == bytes((_SYNC,)) == data[_TRANSPORT_PACKET : _TRANSPORT_PACKET + 1]:
             return _is_transport_encrypted(data[:_SEARCHED_BYTES])

@@ -1,15 +1,16 @@
 """Decodes videos in processes of their own, which hand frames over in shared memory.
 
-A decoder gives Python's lock up several times a packet, an encoder at each operation that it launches: threads of both
-in one process wait for one another. Here the decoders have a lock of their own each, and a batch of frames costs the
-process that asks for it a few messages:
+A decoder releases Python's lock several times per packet, and an encoder at each operation that it launches, so their
+threads would wait for one another in one process. Here each decoder has a process and a lock of its own, and a batch of
+frames costs the process that asks for it only a few messages:
 
     with DecodeProcesses(n_cores()) as processes, processes.open_video("talk.mp4") as video:
         for frames, pixels in video.batches(range(0, 3000, 30), size=32):
             features = encoder.embed(pixels)  # `pixels` is a view, valid until the next batch
 
-Whoever selects or answers in a run owns the processes and closes them. They start when they are needed, have no main
-guard to run into, import neither torch nor a plugin, and end with the process that started them, however that ends.
+The code that selects or answers in a run owns the processes and closes them. They start when they are needed, do not
+run the user's script again (which therefore needs no main guard), import neither torch nor a plugin, and end with the
+process that started them, even if that process is killed.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ from focus_eval.keyframes.video.pyav import PyAVReader
 from focus_eval.keyframes.video.reader import VideoReader
 from focus_eval.keyframes.video.scan import KeptScans, scan_video
 
-# Frames of `stream`, which are copied one by one.
+# Frames per batch of `stream`, which copies them one by one.
 _STREAM_BATCH = 8
-# Videos of fewer bytes in all are decoded sooner than a process starts.
+# Videos with fewer bytes in total are decoded in less time than a process takes to start.
 TINY_BYTES = 8_000_000
 
 
 def n_processes_for(paths: Iterable[Path], n_cores: int) -> int:
-    """Return how many processes should decode `paths`: one a core; 0 on one core, or if all videos are tiny."""
+    """Return how many processes should decode `paths`: one per core; 0 on one core, or if all videos are tiny."""
     if n_cores < 2 or not hasattr(os, "memfd_create"):
         return 0
     n_bytes = 0
@@ -66,10 +67,10 @@ class DecodeProcesses(DecodePool):
     ) -> VideoReader:
         """Open a video as `focus_eval.open_video` does; it is decoded in the processes.
 
-        Other backends than "pyav" decode in this process, as all do without processes.
+        Backends other than "pyav" decode in this process; if `n_processes` is 0, all backends do.
 
         Args:
-            n_threads: for decoding in this process.
+            n_threads: threads for decoding in this process; ignored if another process decodes.
         """
         kind, options = reader_options(backend, n_threads) if self.n_processes else (None, {})
         if kind is not PyAVReader:
@@ -88,11 +89,12 @@ class DecodeProcesses(DecodePool):
 class FedReader(PyAVReader):
     """Reads a video that other processes decode; see `VideoReader` for the contract.
 
-    Frames, times, errors and counts are those of `PyAVReader`. One request runs at a time: the next ends it.
+    Frames, times, errors and counts are those of `PyAVReader`. Only one request runs at a time: a new request ends
+    the one before.
 
     Args:
-        processes: that decode; must stay open while the reader is.
-        options: of `PyAVReader`, apart from its threads.
+        processes: the decoding processes; must stay open as long as the reader.
+        options: options of `PyAVReader`, without `n_threads`.
         kept: as in `open_video`.
     """
 
@@ -131,8 +133,8 @@ class FedReader(PyAVReader):
     def batches(self, frames: ArrayLike, size: int) -> Iterator[tuple[IntArray, Pixels]]:
         """Yield (frames, pixels `(n, height, width, 3)` RGB), ascending, each frame once, `size` at a time.
 
-        The pixels are a view of shared memory, valid until the next batch, and until the reader is asked again or
-        closed. Of a batch that cannot be read, the frames before the first failure are yielded; then it is raised.
+        The pixels are a view of shared memory, valid until the next batch, the reader's next request, or its closing.
+        If a frame of a batch cannot be read, the frames before it are yielded first, then its error is raised.
 
         Raises:
             VideoError: as `PyAVReader.stream`; also if decoding the file ended a process.
@@ -160,14 +162,14 @@ class FedReader(PyAVReader):
         return frames
 
     def damaged_frames(self, *, progress: Callable[[int], None] = lambda n_frames: None) -> IntArray:
-        """As in `PyAVReader`; of `progress` nothing is heard from the process that decodes."""
+        """As in `PyAVReader`, but `progress` is never called, since another process decodes."""
         with self._damage_lock:
             if self._damaged is None:
                 self._damaged = self._processes.call("damaged_frames", self._video.source, self._scan)
             return self._damaged
 
     def close(self) -> None:
-        """End the request that runs; the processes stay."""
+        """End the reader's current request; the processes keep running."""
         with self._lock:
             self._end_request()
             self._is_closed = True
@@ -204,7 +206,7 @@ class _SingleFrames(Iterator[tuple[int, Pixels]]):
     """The frames of a request one by one, each with memory of its own. Several threads may share it.
 
     Args:
-        lock: of the reader, so that none of its requests begins while a frame is copied.
+        lock: the reader's lock, so that none of its requests begins while a frame is copied.
     """
 
     def __init__(self, processes: DecodePool, request: FrameRequest, lock: threading.RLock) -> None:

@@ -1,6 +1,6 @@
-"""Checks that a file is complete, for containers that show it and faults that FFmpeg does not report.
+"""Checks that a file is complete, as far as its container shows it; finds faults that FFmpeg does not report.
 
-`docs/reliability.md` says what each check prevents, by `scripts/checks/reader_checks.py`.
+`docs/reliability.md` says what each check prevents, as measured by `scripts/checks/reader_checks.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from focus_eval.keyframes.video.decoder import Decoder, mp4_boxes, remedy
 from focus_eval.keyframes.video.mpeg import count_pictures
 from focus_eval.keyframes.video.packets import Packets
 
-# Raw streams, whose demuxer logs under the name of its parser; the decoder complains itself where a picture is damaged.
+# Raw streams. Lines logged under their format's name come from the parser of the same name and prove no damage of the
+# container; the decoder reports a damaged picture itself.
 _RAW_FORMATS = ("h264", "hevc", "vvc", "mpegvideo", "m4v", "h263", "h261", "mjpeg", "obu", "av1")
 
 
@@ -29,7 +30,7 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
         logged: errors that FFmpeg logged while the file was opened and demuxed, as `source: message`.
 
     Raises:
-        VideoError: no packet; bytes that are missing, overwritten or there twice; a demuxer that lost its way.
+        VideoError: no packet; bytes that are missing, overwritten or there twice; an error that the demuxer logged.
     """
     if packets.ticks.size == 0:
         raise VideoError(f"{path}: the video stream holds no frame; download it again")
@@ -49,17 +50,18 @@ def check_whole(path: Path, decoder: Decoder, packets: Packets, *, logged: list[
     return notes
 
 
-# Place of bytes after the last picture, which FFmpeg may report.
+# Word in a note about bytes after the last picture: what FFmpeg logs about these bytes is then no sign of damage.
 _AT_THE_END = "behind"
 
 
 def _avi_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
-    """The fault if an AVI holds another number of frames than its header promises, as a clause, or None."""
+    """The fault, as a clause for a message, if an AVI's number of frames differs from its header's; else None."""
     n_promised, n_packets = decoder.stream.frames, packets.ticks.size
     if 0 < n_promised < n_packets:
         return f"the header promises {n_promised} frames, the file holds {n_packets}: part of it is there twice"
-    # AVI counts a repeated frame, which has an index entry but no packet; its time base is one frame. The last frame
-    # may be repeated as often as any other, or as often as empty chunks behind it say.
+    # The header also counts repeated frames, which have no packet. A tick is one frame, so a gap between two times
+    # shows the repeats of a frame. For the last frame, allow as many repeats as the largest gap shows, or as there are
+    # empty chunks at the end.
     n_repeats = max(int(np.diff(np.sort(packets.ticks)).max(initial=1)) - 1, _n_empty_chunks_at_end(data))
     n_packets = max(n_packets, packets.end_ticks + n_repeats)
     if n_promised > n_packets:
@@ -81,9 +83,10 @@ _COPYRIGHT = 0xA9
 
 
 def _mp4_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
-    """Return the fault in the boxes of an MP4 in fragments, as a clause for a message, or None.
+    """Return the fault in the boxes of a fragmented MP4, as a clause for a message, or None.
 
-    FFmpeg finds a fragment by the length of the one before it. Without fragments it finds every picture by the index.
+    FFmpeg finds each fragment by the length of the fragment before, so a wrong length loses pictures. An MP4 without
+    fragments is not checked: FFmpeg finds every picture by the index.
     """
     is_fragmented = False
     for name, start, length in mp4_boxes(data):
@@ -111,8 +114,8 @@ def _nests(data: mmap.mmap, start: int, stop: int, *, depth: int = 0) -> bool:
 
 
 _EBML, _SEGMENT, _CLUSTER, _CRC = 0x1A45DFA3, 0x18538067, 0x1F43B675, 0xBF
-# Editors of titles and tags leave the checksums of these as they were; players do not look at them. Seeking by wrong
-# cues is noticed by the packets that come.
+# Elements whose faults are only noted: programs that edit titles and tags leave old checksums, which players ignore. A
+# seek by wrong cues is noticed by the packets that follow.
 _HOLD_NO_PICTURES = {
     0x114D9B74: "seek head", 0x1549A966: "title", 0x1C53BB6B: "cues", 0x1941A469: "attachments", 0x1043A770: "chapters",
     0x1254C367: "tags",
@@ -122,8 +125,8 @@ _HOLD_NO_PICTURES = {
 def _matroska_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
     """Return the fault in the size or a checksum of a Matroska or WebM file, as a clause for a message, or None.
 
-    Live recordings state no sizes. If the writer left CRC-32 checksums (FFmpeg does, in Matroska but not in WebM), the
-    bytes of each part are compared with them (RFC 8794, 11.3.1).
+    Live recordings state no size and are not checked. If the writer left CRC-32 checksums (FFmpeg does, in Matroska but
+    not in WebM), the bytes of each part are compared with them (RFC 8794, 11.3.1).
     """
     at, kind, size = _header(data, 0)
     if kind != _EBML or size is None:
@@ -176,7 +179,7 @@ def _header(data: mmap.mmap, at: int) -> tuple[int, int, int | None]:
 _SYNC = 0x47
 # (bytes per packet, bytes before the sync byte): plain, with arrival times (Blu-ray), with error correction.
 _PACKET_LENGTHS = ((188, 0), (192, 4), (204, 0))
-# Most packets of tables at the start of a joined second recording.
+# Packets before a jump of the counter in which a programme table, the start of a joined recording, is looked for.
 _MAX_TABLES_AT_JOIN = 8
 _COUNTER_VALUES = 16
 _CHUNK = 1 << 20
@@ -186,9 +189,9 @@ def _transport_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes:
     """Return the fault in the packets of the video's stream, as a clause for a message, or None.
 
     The counter in each packet must go up by 1 modulo 16. It may jump where a new recording begins: after a programme
-    table, at the start of a picture that can be decoded by itself. A picture may be spread over several units, of which
-    those after the first state no time or the same, so there are at least as many pictures as times. A few packets may
-    be damaged if none of them is of the video, and the video goes on behind them.
+    table, at the start of a picture that can be decoded by itself. A picture may be spread over several units, but the
+    units after its first state no time or the same time, so there must be at least as many pictures as times. A few
+    damaged packets are accepted if none of them belongs to the video and packets of the video follow.
     """
     shape = _packet_shape(data)
     if shape is None:
@@ -205,8 +208,9 @@ def _transport_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes:
     pids[damaged] = -1
     n_times = _count_times(parts[(pids == pid) & (head[:, 1] & 0x40 > 0)])
     del parts
-    # The demuxer looks for the next sync byte, perhaps within a packet of the video, whose counter then jumps for it.
-    # Behind the last packet of the video no counter tells whether they were of the video.
+    # After a damaged packet the demuxer looks for the next sync byte, perhaps in the middle of a packet of the video,
+    # which it then marks as corrupt. Damaged packets behind the video's last packet may belong to the video: no later
+    # counter would show it.
     is_behind = damaged.size > 0 and damaged[-1] > np.flatnonzero(pids == pid).max(initial=-1)
     decoder.restart()
     is_marked = damaged.size > 0 and any(packet.is_corrupt for packet in decoder.packets())
@@ -214,7 +218,7 @@ def _transport_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes:
         return f"packet {damaged[-1 if is_behind else 0]} of {len(head)} is damaged"
     n_missing = n_times - packets.ticks.size
     if n_missing > 0 and decoder.stream.codec_context.name == "mpeg2video":
-        # FFmpeg joins the two fields of a frame, each of which may have a time of its own.
+        # FFmpeg joins the two fields of a frame, each of which may have a time of its own, so count the fields.
         decoder.restart()
         n_missing = n_times - sum(map(count_pictures, decoder.packets()))
     if n_missing > 0:
@@ -226,7 +230,7 @@ def _transport_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes:
 
 
 def _count_times(starts: NDArray[np.uint8]) -> int:
-    """The number of distinct successive presentation times in `starts`, transport packets that begin a unit."""
+    """The number of times in `starts` (packets that begin a unit); equal times in a row count once."""
     n_times, latest = 0, b""
     for packet in starts:
         at = 5 + int(packet[4]) if packet[3] & 0x20 else 4
@@ -237,7 +241,7 @@ def _count_times(starts: NDArray[np.uint8]) -> int:
 
 
 def _unpadded_size(data: mmap.mmap, length: int, notes: list[str]) -> int:
-    """The file size without zeros behind the last packet; the full size if they start within one."""
+    """The file size without zeros behind the last packet; the full size if the zeros begin within a packet."""
     size = len(data)
     while size and data[size - 1] == 0:
         start = max(size - _CHUNK, 0)
@@ -249,10 +253,10 @@ def _unpadded_size(data: mmap.mmap, length: int, notes: list[str]) -> int:
 
 
 def _packet_shape(data: mmap.mmap) -> tuple[int, int] | None:
-    """(length, bytes before the sync byte) of the file's transport packets; None if it begins otherwise."""
+    """(length, bytes before the sync byte) of the file's transport packets; None if it has none."""
     for length, skip in _PACKET_LENGTHS:
         places = range(skip, min(len(data), length * 8), length)
-        # Nearly all of the first packets begin with the sync byte.
+        # Allow two damaged packets among the first.
         if sum(data[place] == _SYNC for place in places) >= max(len(places) - 2, 1):
             return length, skip
     return None
@@ -273,7 +277,7 @@ def _counter_fault(head: NDArray[np.uint8], pids: NDArray[np.int64], pid: int) -
     counter = (flags[:, 3] & 15).astype(np.int64)
     carries = flags[:, 3] & 0x10 > 0
     step = (np.diff(counter) - carries[1:]) % _COUNTER_VALUES
-    # A packet may be sent twice; its counter then stays.
+    # A packet may be sent twice, both times with the same counter.
     is_repeat = (np.diff(counter) == 0) & carries[1:]
     for jump in np.flatnonzero((step != 0) & ~is_repeat) + 1:
         earlier_pids = pids[max(int(at[jump]) - _MAX_TABLES_AT_JOIN, 0) : at[jump]]
@@ -299,7 +303,7 @@ def _asf_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[
 def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[str]) -> str | None:
     """Return the fault in the tags of an FLV file, as a clause for a message, or None.
 
-    A tag has 11 bytes of header with the size of the content, then 4 bytes with the size of both.
+    A tag is a header of 11 bytes with the content's size, the content, and 4 bytes with the size of both.
     """
     start = int.from_bytes(data[5:9], "big") + 4
     while start + 11 <= len(data):

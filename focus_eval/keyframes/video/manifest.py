@@ -1,4 +1,4 @@
-"""Reads what a folder records of its videos, its manifest and its verdicts, and compares files with it."""
+"""Reads a folder's records of its videos (manifest and verdicts), and compares files with the manifest."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def checked_file(path: Path) -> Path:
 
 
 def content_hash(path: Path) -> str:
-    """Return the SHA-256 of the whole file, hexadecimal; other threads go on while it runs.
+    """Return the SHA-256 of the whole file, hexadecimal; other threads can run meanwhile.
 
     Raises:
         VideoError: the file cannot be read, or changed while it was read.
@@ -82,7 +82,7 @@ def content_hash(path: Path) -> str:
 
 MANIFEST_NAME = "videos.manifest.json"
 MANIFEST_VERSION = 1
-# Folders above a video that may hold its manifest: benchmarks sort videos into folders.
+# Number of folders above a video in which its manifest is looked for, since benchmarks sort videos into folders.
 _MAX_FOLDER_LEVELS = 4
 _RECENT_MANIFESTS = 16
 
@@ -94,10 +94,10 @@ class ManifestEntry:
     Args:
         sha256: of the whole file, hexadecimal.
         fps: average rate; `frames / fps` is `seconds`.
-        error: why the video could not be read when the manifest was written; its frames are then 0.
+        error: why the video could not be read when the manifest was written; `frames` is then 0.
         notes: harmless peculiarities of the file.
-        mtime_ns: time of change when a run first saw the video, which is hashed again only if that differs. 0 for
-            entries written by `videos index`, which are hashed once in every process.
+        mtime_ns: the file's time of change when a run first saw it; the file is hashed again only if this time differs.
+            0 in an entry of `videos index`, whose file is hashed once in every process.
     """
 
     bytes: int
@@ -111,7 +111,7 @@ class ManifestEntry:
 
 
 def known_info(path: Path) -> VideoInfo | None:
-    """Return a video's length and rate from its manifest; None if it has no entry, an error or another size.
+    """Return a video's length and rate from its manifest; None without an entry, with an error, or if the size differs.
 
     The video itself is not opened and need not exist.
     """
@@ -191,7 +191,7 @@ def _read_manifest(manifest: Path, n_bytes: int, modified_ns: int) -> dict[str, 
 
 @contextmanager
 def _parsed(path: Path, version: int, fault: str, *, remedy: str) -> Iterator[Any]:
-    """Yield the content of a JSON file of `version`; errors of the file, in the block too, become a VideoError."""
+    """Yield the content of a JSON file of `version`; errors of its content, in the block too, become a VideoError."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["version"] != version:
@@ -214,10 +214,10 @@ class VideoVerdict:
     Args:
         frames: number of frames; 0 if the file is refused as a whole.
         damaged: half-open ranges of frames that do not come out whole, ascending.
-        groups: of each group of pictures the half-open range of frames that need it, and the CRC-32 of its packets; ()
+        groups: `(start, stop, CRC-32 of its packets)` for each group of pictures, which frames `[start, stop)` need; ()
             if frames can only be counted.
         error: why the file is refused as a whole; "" if it is not.
-        writer: versions that decoded it.
+        writer: versions of the libraries that decoded the file.
         notes: harmless peculiarities, such as HDR, and signs of damage that prove nothing; no frame is refused for
             them.
     """
@@ -255,8 +255,8 @@ class Verdicts:
 
     Args:
         videos: verdict by the video's SHA-256.
-        states: size in bytes and time of change of a video, by path in the folder, when its content was last seen to be
-            what its manifest says.
+        states: `(size in bytes, time of change)` that a video had when its content last matched its manifest, by path
+            in the folder.
     """
 
     videos: Mapping[str, VideoVerdict] = field(default_factory=dict)
@@ -283,7 +283,7 @@ def count_verified(paths: Sequence[Path]) -> str:
 
 
 def is_as_verified(path: Path) -> bool:
-    """Return True if a video with a verdict has the size and time of change that it had when it was verified."""
+    """Return True if a video with a verdict still has its size and time of change of when it was verified."""
     match, state = entry_of(path), file_state(path)
     states = read_verdicts(match[0].parent).states if match is not None else {}
     return match is not None and states.get(name_in(match[0].parent, path)) == (state.size, state.mtime_ns)

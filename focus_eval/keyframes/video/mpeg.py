@@ -18,7 +18,11 @@ _TOP, _BOTTOM = 1, 2
 
 
 def picture_kind(packet: Packet, code: int) -> int | None:
-    """A picture's coding type, None if not found: MPEG-4 (`code` 0xB6) 0 I, 1 P, 2 B; MPEG-2 1 I, 2 P, 3 B."""
+    """Return the coding type of a packet's first picture; None if no picture header is found.
+
+    Args:
+        code: `MPEG4_PICTURE`, whose types are 0 (I), 1 (P), 2 (B), or `MPEG2_PICTURE`: 1 (I), 2 (P), 3 (B).
+    """
     head = bytes(memoryview(packet)[:MAX_HEAD_BYTES])
     at = head.find(START + bytes([code]))
     if at < 0 or at + 6 > len(head):
@@ -42,7 +46,7 @@ class MpegFieldPairs:
     """Finds the MPEG-2 packets that hold the second field of the frame which the packet before began.
 
     The fields of a pair have the same temporal reference and opposite parity (ITU-T H.262, 6.3.9 and 6.3.10). Most
-    containers hold both in one packet, MP4 and Matroska may hold each in its own.
+    containers keep both fields in one packet; MP4 and Matroska may keep each field in a packet of its own.
     """
 
     def __init__(self) -> None:
@@ -58,7 +62,7 @@ class MpegFieldPairs:
 
 
 def _field(head: bytes) -> _Field | None:
-    """The field that a packet's first picture holds; None for a frame, and if no picture is found."""
+    """The field that a packet's first picture holds; None if it is a whole frame, or if no picture is found."""
     at = head.find(_PICTURE_START)
     extension = head.find(_EXTENSION_START, at)
     if at < 0 or extension < 0 or extension + 7 > len(head) or head[extension + 4] >> 4 != _CODING_EXTENSION:

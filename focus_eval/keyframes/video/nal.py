@@ -25,8 +25,9 @@ def nal_length_bytes(extradata: bytes | None) -> int:
 def nal_units(packet: Packet, length_bytes: int) -> list[tuple[int, bytes]]:
     """Return the NAL units of an H.264 packet as (header byte, up to 300 bytes after it).
 
-    With start codes, the units of the first 4 KiB only. As in FFmpeg, a unit with a length may hold more units behind
-    start codes: Samsung's cameras put a picture behind its prefix unit this way.
+    If the packet uses start codes (`length_bytes` 0), only its first 4 KiB are searched. As in FFmpeg, a unit with a
+    length field may contain further units after start codes: Samsung's cameras store a picture behind its prefix unit
+    this way.
     """
     if length_bytes == 0:
         return list(_units_behind_codes(bytes(memoryview(packet)[:MAX_HEAD_BYTES])))
@@ -56,10 +57,10 @@ def is_h264_reference(units: Sequence[tuple[int, bytes]]) -> bool:
 
 
 def starts_h264(units: Sequence[tuple[int, bytes]]) -> bool:
-    """Return True if an H.264 decoder started at a packet gives exactly its picture and all pictures shown after it.
+    """Return True if decoding can start at an H.264 packet: its picture, and all shown after it, come out right.
 
-    True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). A gradual
-    refresh, or an I picture without such a mark, is not a start.
+    True for an IDR picture and for a recovery point that needs no further frame (ITU-T H.264, D.2.8). Decoding
+    cannot start at a gradual refresh, nor at an I picture without a recovery point.
     """
     for header, data in units:
         if header & 31 == _IDR:
@@ -84,7 +85,7 @@ def _recovery_frames(sei: bytes) -> int | None:
 
 
 def _sei_number(sei: bytes, at: int) -> tuple[int, int]:
-    """A message's type or size, written as bytes of 255 and a last byte, and where the next field is."""
+    """A message's type or size (the sum of bytes of 255 and a smaller last byte), and the next field's offset."""
     total = 0
     while at < len(sei) and sei[at] == 255:
         total, at = total + 255, at + 1
@@ -92,10 +93,10 @@ def _sei_number(sei: bytes, at: int) -> tuple[int, int]:
 
 
 class _Bits:
-    """Reads the bits of a NAL unit behind its header; zeros behind the end."""
+    """Reads the bits of a NAL unit after its header; reads zeros past the end."""
 
     def __init__(self, data: bytes) -> None:
-        # Encoders put a 3 behind two zeros, so that no start code appears (ITU-T H.264, 7.4.1).
+        # Remove the 3 that encoders put after two zeros so that no start code appears (ITU-T H.264, 7.4.1).
         content = data.replace(b"\0\0\3", b"\0\0")
         self._bits, self._n_left = int.from_bytes(content, "big"), 8 * len(content)
 
@@ -134,11 +135,11 @@ class _Sequence(NamedTuple):
 class FieldPairs:
     """Finds the packets that hold the second field of the frame which the packet before began.
 
-    Cameras that film interlaced code the two fields of a frame apart, and many containers give each a packet of its
+    Interlaced cameras code the two fields of a frame separately, and many containers give each field a packet of its
     own. The fields of a pair have the same number and opposite parity (ITU-T H.264, 7.4.1.2.4).
 
     Args:
-        extradata: of the stream, with its parameters.
+        extradata: the stream's extradata, which holds its parameter sets.
 
     Attributes:
         has_fields: True if the parameters seen so far allow fields.
@@ -148,7 +149,7 @@ class FieldPairs:
         self.has_fields = False
         self._sequences: dict[int, _Sequence] = {}
         self._sequence_by_picture: dict[int, int] = {}
-        self._open_field: tuple[int, int] | None = None  # number and parity of a field without its second
+        self._open_field: tuple[int, int] | None = None  # number and parity of a first field whose second may follow
         for header, data in _parameters(extradata or b""):
             self._note_parameters(header, data)
 

@@ -89,8 +89,9 @@ def demux_packets(path: Path, container: InputContainer, stream: VideoStream) ->
 def packets_of(container: InputContainer, *streams: VideoStream) -> Iterator[Packet]:
     """Yield the packets of `streams` (of all if none is given) from the demuxer's position on; skip empty ones.
 
-    If a programme table changes, FFmpeg adds streams while it reads, and PyAV fails on them after the last packet.
-    After 64 KiB without a packet in a transport stream, FFmpeg has to be called again.
+    Two errors are handled. If a programme table changes, FFmpeg adds streams while it reads, and PyAV raises IndexError
+    for them after the last packet. After 64 KiB without a packet in a transport stream, FFmpeg stops and must be called
+    again.
     """
     while True:
         try:
@@ -121,7 +122,7 @@ def _demux(container: InputContainer, stream: VideoStream) -> Packets:
         decode_ticks.append((pts or 0) if dts is None else dts)
         sizes.append(packet.size)
         places.append(-1 if packet.pos is None else packet.pos)
-        # Of a transport stream, FFmpeg marks every packet before a join; `integrity.py` looks closer.
+        # Ignore the mark in a transport stream, where FFmpeg marks all packets before a join; `integrity.py` checks it.
         is_corrupt = packet.is_corrupt and not is_transport
         flags.append(is_sync | is_hidden << 1 | is_corrupt << 2 | is_second_field << 3)
         if not is_hidden or (is_second_field and not packet.is_discard):
@@ -145,8 +146,9 @@ def _demux(container: InputContainer, stream: VideoStream) -> Packets:
 def leads_first_frame(packets: Packets, *, first_ticks: int, is_broadcast: bool) -> bool:
     """Return True if a packet should have given a frame before the one at `first_ticks`, which came out first.
 
-    Legal are leading pictures of the first packet, packets that an edit list hides at the file's start, and, in a
-    broadcast that does not begin with a sync packet, those before its first one.
+    Three kinds of packets need not give a frame: leading pictures of the first packet, packets that an edit list hides
+    at the file's start, and, in a broadcast that does not begin with a sync packet, the packets before its first sync
+    packet.
 
     Args:
         first_ticks: presentation time of the first decoded frame.
@@ -221,7 +223,7 @@ class FrameIndex:
             of_run = frames[syncs == sync]
             last_packet = int(self.frame_packet[of_run].max())
             if sync == 0 and not self.packets.is_sync[0]:
-                # FFmpeg gives the frames of such a group only if more of them follow.
+                # Decode to the end: FFmpeg gives frames of a group without a sync packet only if more packets follow.
                 last_packet = self.packets.ticks.size - 1
             elif self.packets.is_second_field[last_packet + 1 :][:1].any():
                 last_packet += 1
@@ -232,7 +234,7 @@ def _clean_sync_packets(packets: Packets, shown_packets: IntArray) -> IntArray:
     """Return 0, then the positions of sync packets that are shown after all earlier packets, ascending.
 
     From such a packet every frame shown at or after it can be decoded (H.264 recovery point, HEVC CRA and IDR):
-    pictures that lead it belong to the frames before it, which are reached from the sync packet before.
+    its leading pictures are shown before it, and are decoded from the sync packet before.
     """
     latest_before = np.maximum.accumulate(np.concatenate([[np.iinfo(np.int64).min], packets.ticks[:-1]]))
     is_clean = packets.is_sync & ~packets.is_hidden & (packets.ticks > latest_before)
@@ -244,7 +246,8 @@ def _clean_sync_packets(packets: Packets, shown_packets: IntArray) -> IntArray:
 def average_rate(container_rate: float | None, *, n_frames: int, seconds: float) -> float:
     """Return frames per second: the container's rate if it is within 1 % of `n_frames / seconds`, else the latter.
 
-    Containers without a constant rate (Matroska above all) guess; the published strides use the container's rate.
+    The container's rate is preferred because published strides use it. It is checked because containers without a
+    constant rate (Matroska above all) state a guess.
     """
     if seconds <= 0:
         return container_rate or 1.0
@@ -255,7 +258,7 @@ def average_rate(container_rate: float | None, *, n_frames: int, seconds: float)
 
 
 def reference_test(codec: str, extradata: bytes | None) -> Callable[[Packet], bool] | None:
-    """Return a test of a packet, True if other pictures may refer to it; None if packets of `codec` do not show it.
+    """Return a function that is True for a packet to which others may refer; None if `codec` does not show it.
 
     The test agrees with FFmpeg's decoder set to drop unreferenced pictures. It returns True for an unreadable packet.
     """
@@ -274,7 +277,7 @@ def is_invisible(codec: str, packet: Packet) -> bool:
 
 
 class StartTest:
-    """Tells where decoding can start, and which packets hold a second field; looks at packets in the file's order.
+    """Tells where decoding can start, and which packets hold a second field; packets must come in file order.
 
     Args:
         codec, extradata: of the stream.
@@ -286,7 +289,10 @@ class StartTest:
         self._mpeg_pairs = MpegFieldPairs() if codec == "mpeg2video" else None
 
     def look_at(self, packet: Packet) -> tuple[bool, bool]:
-        """Return True if decoding can start at a packet (some containers mark all), and True for a second field."""
+        """Return (True if decoding can start at the packet, True if it holds a second field).
+
+        The container's own mark does not suffice, since some containers mark every packet.
+        """
         if self._mpeg_pairs is not None and self._mpeg_pairs.is_second(packet):
             return False, True
         if self._pairs is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
-# The tag of EXIF that says how the camera was held, and the turn or flip for each of its values, by Pillow's numbers.
+# EXIF's tag for how the camera was held, and Pillow's number of the turn or flip that each of its values requires.
 _ORIENTATION = 0x0112
 _TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}
 
@@ -30,7 +30,8 @@ class PictureReader(VideoReader):
     """Frames that are pictures already; see `VideoReader` for the contract.
 
     Args:
-        source: a folder, its pictures by name (frame 9 before frame 10), or RGB uint8 `(n, height, width, 3)`.
+        source: a folder, whose pictures are sorted by name (frame 9 before frame 10), or RGB uint8
+            `(n, height, width, 3)`.
         fps: pictures per second.
 
     Raises:
@@ -77,7 +78,7 @@ def _turned(image: Image.Image) -> Image.Image:
     """A Pillow image turned upright by its EXIF orientation; unchanged if it has none or is unreadable."""
     from PIL import Image
 
-    image.load()  # TIFF is turned by this, and then says nothing
+    image.load()  # this turns a TIFF and removes its orientation
     orientation = None
     with suppress(OSError, SyntaxError, TypeError, ValueError, struct.error):
         orientation = image.getexif().get(_ORIENTATION)
@@ -85,9 +86,9 @@ def _turned(image: Image.Image) -> Image.Image:
 
 
 def _rgb(image: Image.Image) -> Pixels:
-    """A Pillow image as RGB uint8 `(height, width, 3)`; of 16-bit grey the upper 8 bits."""
+    """A Pillow image as RGB uint8 `(height, width, 3)`; 16-bit grey keeps its upper 8 bits."""
     if image.mode.startswith("I;16"):
-        # Pillow would cut its values at 255.
+        # Pillow's own conversion would clip 16-bit values at 255.
         grey = (np.asarray(image) >> 8).astype(np.uint8)
         return np.repeat(grey[:, :, None], 3, axis=2)
     pixels: Pixels = np.asarray(image.convert("RGB"))

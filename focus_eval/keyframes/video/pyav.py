@@ -1,4 +1,4 @@
-"""Reads exact frames with PyAV (FFmpeg's libraries, part of its wheel), several stretches at a time."""
+"""Reads exact frames with PyAV (FFmpeg's libraries, part of its wheel), several groups of pictures at a time."""
 
 from __future__ import annotations
 
@@ -38,15 +38,16 @@ _NEVER = 1 << 62
 class Taint:
     """Tracks from which packet on the frames of one decoded run may be damaged.
 
-    A frame may refer to any frame decoded before it, so it is lost if FFmpeg refused a packet up to its own, complained
-    of one, or marked its frame as damaged. Pictures shown before the sync packet's own (leading pictures) may need
-    earlier packets; no later picture refers to them, so they are ignored.
+    A frame may refer to any frame decoded before it. So it counts as lost if FFmpeg refused or complained of its packet
+    or of one before it in the run, or marked the frame of such a packet as damaged. Pictures
+    shown before the sync packet's own (leading pictures) may need earlier packets; no later picture refers to them, so
+    they are ignored.
 
     Args:
         first_packet: the sync packet's position in the file.
-        is_key: tells whether a frame refers to no other, which must hold for the sync packet's. A container with a
-            damaged index may mark others as sync packets, from which some decoders continue with earlier pictures. None
-            at the file's start, where any frame is legal.
+        is_key: tells whether a frame refers to no other frame, as the sync packet's frame must. If a damaged index
+            marks another packet as a sync packet, some decoders decode it with the pictures of earlier packets. None at
+            the file's start, where any frame is accepted.
         is_late: True if damage of a packet may show only in the next one.
     """
 
@@ -71,7 +72,7 @@ class Taint:
             self._note_frame(frame)
 
     def _note_frame(self, frame: VideoFrame) -> None:
-        """Count a frame as lost that is corrupt, or that is the first of the run and no clean start."""
+        """Count a frame as lost if it is corrupt, or if it is the sync packet's and refers to other frames."""
         if frame.pts is None or frame.pts < self._first_ticks:
             return
         is_start = frame.pts == self._index.packets.ticks[self._first_packet]
@@ -81,7 +82,7 @@ class Taint:
                 self._lose(position)
 
     def _lose(self, position: int) -> None:
-        """Count the frames from packet `position` on as possibly wrong; of a second field, from the first on."""
+        """Count the frames from packet `position` on as possibly wrong; for a second field, from its first field on."""
         self._lost_from = min(self._lost_from, position - int(self._index.packets.is_second_field[position]))
 
     def is_lost(self, packet: int) -> bool:
@@ -89,7 +90,7 @@ class Taint:
         return packet >= self._lost_from
 
     def is_sure(self, packet: int) -> bool:
-        """Return True if the frame of `packet` is right as far as FFmpeg shows; may become true with a later step."""
+        """Return True if the frame of `packet` is right as far as FFmpeg shows; a later step may make it True."""
         return packet < self._lost_from and packet + self._is_late <= self._seen_to
 
 
@@ -107,12 +108,12 @@ def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int
 
     The order and the values do not depend on the number of workers. Decoding releases Python's lock, so that tasks
     which decode (runs of one video, or one video each) really run side by side. Closing the iterator stops the
-    workers. An error of a task is raised when its turn comes.
+    workers. An error of a task is raised when its results are due.
 
     Args:
         tasks: functions that give an iterable; each is called and iterated within one thread.
         n_workers: number of threads, each running one task at a time.
-        n_held: results a task may have ready before it waits; at most `n_workers * (n_held + 2)` are held at all.
+        n_held: results a task may have ready before it waits; at most `n_workers * (n_held + 2)` are held in all.
     """
     stop, waiting_tasks = Event(), iter(tasks)
     lanes: deque[tuple[Queue[T | _Mark], Future[None]]] = deque()
@@ -149,7 +150,7 @@ def in_order_ahead(tasks: Iterable[Callable[[], Iterable[T]]], *, n_workers: int
 
 
 class _Stream(Iterator[tuple[int, Pixels]]):
-    """Frames of one request. Several threads may share it; a generator lets in only one at a time."""
+    """The frames of one request, for several threads; a generator would raise an error if two threads entered it."""
 
     def __init__(self, next_frame: Callable[[], tuple[int, Pixels]]) -> None:
         self._next_frame = next_frame
@@ -172,7 +173,7 @@ def _clocked(decoder: Decoder, frames: Iterator[T]) -> Iterator[T]:
         yield frame
 
 
-# Runs of one video decoded in parallel; each keeps a decoder's pictures in memory.
+# Limit of runs of one video that are decoded in parallel, since each keeps a decoder's pictures in memory.
 _DEFAULT_WORKERS = 4
 
 
@@ -195,7 +196,7 @@ class PyAVReader(ScannedReader):
         n_threads: groups of pictures that are decoded side by side; None: one per core, at most 4. Set few if several
             videos are decoded at a time.
         pixels: "stored", or "display": HDR mapped to standard dynamic range, and square pixels (see `video.colour`).
-        scan: of the file, which is then compared with no manifest and no verdict.
+        scan: the file's scan, if it was made before; the file is then not compared with its manifest and verdict.
     """
 
     name: ClassVar[str] = "pyav"
@@ -226,7 +227,7 @@ class PyAVReader(ScannedReader):
 
     @property
     def decoder_version(self) -> str:
-        """Name and major version of FFmpeg's decoders, since colours of 10 bit differ; and how pixels were mapped."""
+        """Name and major version of FFmpeg's decoders, whose 10-bit colours differ; version of the display mapping."""
         mapping = "" if self.shows_stored else f", display {VERSION}"
         return f"libavcodec {av.library_versions['libavcodec'][0]}{mapping}"
 
@@ -287,7 +288,7 @@ class PyAVReader(ScannedReader):
     def damaged_ranges(self, *, progress: Callable[[int], None] = lambda n_frames: None) -> list[tuple[int, int]]:
         """Decode every frame in this thread and return half-open frame ranges `(start, stop)` that fail.
 
-        [] for files whose frames can only be counted: opening decoded all of them.
+        [] for a file whose frames can only be counted: opening it decoded all frames, and would have refused damage.
 
         Args:
             progress: called with the number of frames of each group of pictures that was decoded.
@@ -313,7 +314,7 @@ class PyAVReader(ScannedReader):
             if self._damaged is None:
                 ranges = [*(self._verdict.damaged if self._verdict is not None else ())]
                 if not self._is_verified:
-                    # By a reader of its own: a request of another question may run.
+                    # Use another reader: this one may be serving the request of another question.
                     with PyAVReader(self.path, n_threads=1, scan=self._scan) as reader:
                         ranges += reader.damaged_ranges(progress=progress)
                 is_damaged = np.zeros(self.info.n_frames, dtype=bool)
@@ -340,7 +341,7 @@ class PyAVReader(ScannedReader):
             checksums = self._open_decoders(1)[0].checksums(set(index.sync_packet.tolist()))
         group_of_frame = np.searchsorted(index.sync_packet, index.frame_packet, side="right") - 1
         stops = [*index.sync_frame[1:].tolist(), self.info.n_frames]
-        # Leading pictures, earlier in time, come after the group's first packet.
+        # A group begins with its earliest frame: leading pictures are shown before the frame of its first packet.
         starts = index.sync_frame.copy()
         np.minimum.at(starts, group_of_frame, np.arange(self.info.n_frames))
         return list(zip(starts.tolist(), stops, checksums, strict=True))
@@ -376,7 +377,7 @@ class PyAVReader(ScannedReader):
     def _run(
         self, decoder: Decoder, index: FrameIndex, run: FrameRun, *, convert: bool = True
     ) -> Iterator[tuple[int, Pixels]]:
-        """Yield the frames of a run; if its sync point does not give its own frame, start at the one before."""
+        """Yield the frames of a run; if decoding cannot start at its sync point, start at an earlier one."""
         sync, n_done = run.sync, 0
         while True:
             while sync in self._unclean_syncs:
@@ -405,7 +406,7 @@ class PyAVReader(ScannedReader):
         """Yield the decoded frames of a run, from its frame `n_done` on, as far as they are sure to be right.
 
         If the first frame that comes out is not the sync point's own, or is not whole, decoding cannot start there (a
-        gradual refresh, a container that marks every packet): that is remembered.
+        gradual refresh, a container that marks every packet): the sync point is then never used again.
         """
         first_packet, packet_of = int(index.sync_packet[sync]), index.frame_packet[run.frames]
         first_ticks, asked_ticks = index.frame_ticks[index.sync_frame[sync]], index.frame_ticks[run.frames]
@@ -440,7 +441,7 @@ class PyAVReader(ScannedReader):
                 return
 
     def _counted(self, decoder: Decoder, frames: IntArray) -> Iterator[tuple[int, Pixels]]:
-        """Yield wanted frames of a sequential decode, for files whose packets do not show the order."""
+        """Yield wanted frames of a sequential decode, for files whose packets do not show the frames' order."""
         remaining = iter(frames.tolist())
         expected = next(remaining, None)
         if expected is None:

@@ -62,19 +62,20 @@ class VideoReader(ABC):
 
     @property
     def decoder_version(self) -> str:
-        """Decoder and version that a pixel may depend on, for keys of stores; "" if not known."""
+        """Decoder and version on which pixels may depend, used in keys of stores; "" if unknown."""
         return ""
 
     @property
     def reference_frames(self) -> IntArray | None:
-        """Frames that others may refer to, ascending; all if packets do not show it, None without a frame index."""
+        """Frames to which other frames may refer, ascending; all if packets do not show it, None without an index."""
         return None
 
     def damaged_frames(self, *, progress: Callable[[int], None] = lambda n_frames: None) -> IntArray:
         """Return the frames that cannot be decoded, ascending: decodes the whole video.
 
         Args:
-            progress: called with numbers of further frames that were tried; what it raises ends the pass.
+            progress: called with the number of frames tried since its last call; an exception that it raises ends the
+                pass.
         """
         damaged = []
         for frame in range(self.info.n_frames):
@@ -89,7 +90,7 @@ class VideoReader(ABC):
         """Release the file and its threads."""
 
     def _checked(self, frames: ArrayLike) -> IntArray:
-        """`frames` as int64 `(n,)`; raises VideoError for one outside the video, or no whole number."""
+        """`frames` as int64 `(n,)`; raises VideoError for an index outside the video, or not a whole number."""
         array = np.asarray(frames)
         if array.size == 0:
             return np.zeros(0, dtype=np.int64)
@@ -119,7 +120,7 @@ _reference_lock = Lock()
 
 @lru_cache(maxsize=64)
 def _reference_frames(path: Path, state: FileState) -> IntArray | None:
-    """The frames that others may refer to, ascending; None if the file has no frame index."""
+    """The frames to which other frames may refer, ascending; None if the file has no frame index."""
     index = scan_video(path).index
     if index is None:
         return None
@@ -166,7 +167,7 @@ class ScannedReader(VideoReader):
     @property
     def reference_frames(self) -> IntArray | None:
         """As in `VideoReader`."""
-        # Read on demand, since it takes as long as opening.
+        # Computed on demand, since this takes as long as opening the file.
         with _reference_lock:
             return _reference_frames(self.path, self._state)
 
@@ -194,7 +195,7 @@ class ScannedReader(VideoReader):
 class ByIndexReader(ScannedReader):
     """Reads a video by frame index through another library; see `VideoReader` for the contract.
 
-    A file is refused if the library counts another number of frames than the scan, or if it is mirrored.
+    A file is refused if the library counts another number of frames than the scan, or if the picture is mirrored.
 
     Raises:
         VideoError: as `open_video`; also if the library cannot open the file or counts other frames.
@@ -208,7 +209,7 @@ class ByIndexReader(ScannedReader):
         """Open the file with the library; raise VideoError if that fails or the numbers of frames differ."""
         super().__init__(path)
         if self._scan.orientation.is_mirrored:
-            # torchcodec and decord turn it by the angle of its matrix alone.
+            # torchcodec and decord only turn the picture by its matrix's angle: it would stay mirrored.
             raise VideoError(f"{self.path}: mirrored, which {self.library} takes for a turn; use backend pyav")
         try:
             self._video: Any = self._open(n_threads)

@@ -1,4 +1,4 @@
-"""Scans a video file: number, times and storage of its frames; remembers scans, with a store for other processes."""
+"""Scans a video file for the number, times and packets of its frames; keeps scans in memory and in a store."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def _unnamed_side_data(kinds: type[SideDataType], value: object) -> object:
     return member
 
 
-# PyAV refuses a frame with side data of a kind that it has no name for (views of MV-HEVC, enhancement by LCEVC).
+# Name the kinds of side data that PyAV has no name for (views of MV-HEVC, enhancement by LCEVC): it would refuse the
+# frame.
 SideDataType._missing_ = classmethod(_unnamed_side_data)  # type: ignore[method-assign, assignment]
 
 
@@ -66,7 +67,7 @@ class Orientation:
 
     @classmethod
     def of_matrix(cls, matrix: bytes) -> Orientation | None:
-        """Return the orientation of a display matrix (ISO 14496-12, 8.3.2), None for any other than quarter turns.
+        """Return the orientation of a display matrix (ISO 14496-12, 8.3.2), None if it is no quarter turn or flip.
 
         The matrix takes the point (x, y) of the stored picture to `(a x + c y, b x + d y)`, y pointing down.
         """
@@ -87,9 +88,9 @@ class Orientation:
         Raises:
             VideoError: the file states a turn that is not a multiple of 90 degrees.
         """
-        # A phone's file may state it twice, for the track and within the pictures. We follow the track, whose matrix
-        # comes first, as FFmpeg's command line did in the versions that were tried; by name PyAV gives the last.
-        # By number: iterating gives the data before PyAV 19, and their kinds from there on.
+        # A phone's file may state its orientation twice, for the track and within the pictures. Use the track's matrix,
+        # which comes first, as FFmpeg's command line did in the versions that were tried; PyAV's access by name gives
+        # the last matrix. Read the data by number, since iterating gives their kinds from PyAV 19 on.
         container: Any = frame.side_data
         side_data = [container[number] for number in range(len(container))]
         matrix = next((data for data in side_data if data.type.name == "DISPLAYMATRIX"), None)
@@ -117,16 +118,16 @@ class Orientation:
         return np.ascontiguousarray(pixels)
 
 
-# Containers whose structure shows missing packets. Of others, every frame is decoded when the file is opened.
+# Containers whose structure shows missing packets. In any other container, opening the file decodes every frame.
 _TRUSTED_FORMATS = frozenset({"mov", "matroska", "mpegts"})
 _UNTRUSTED = (
     "its container ({}) says little of missing pictures, so all were decoded once to verify it; "
     "ffmpeg -i '{}' -c copy '{}.mkv' puts them into one that opens at once"
 )
 _NEVER = 1 << 62
-# Frames decoded to test whether timestamps give the order, if packets do not tell.
+# Frames decoded to test whether timestamps give the frames' order, if the packets do not show it.
 _N_HEAD = 32
-# Size of an MPEG-4 picture that only says it is not coded.
+# Largest size of an MPEG-4 packet that only states that its picture is not coded.
 _MAX_BYTES_WITHOUT_PICTURE = 8
 
 
@@ -212,7 +213,7 @@ def _scan(path: Path) -> Scan:
 
 
 def _first_frame(decoder: Decoder, packets: Packets) -> VideoFrame:
-    """The first frame of a plain decode; raises VideoError without one, or if damage took earlier ones."""
+    """The first decoded frame; raises VideoError if there is none, or if frames before it were lost to damage."""
     first = next(decoder.frames_from_start(is_strict=False), None)
     if first is None or not (first.width and first.height):
         raise VideoError(f"{decoder.path}: no frame of it can be decoded; download it again or re-encode it")
@@ -228,7 +229,7 @@ def _first_frame(decoder: Decoder, packets: Packets) -> VideoFrame:
 
 
 def _count_frames(decoder: Decoder, packets: Packets, index: FrameIndex | None) -> int:
-    """The number of frames of a full decode; raises VideoError if it is damaged or differs from the index."""
+    """The number of frames of a full decode; raises VideoError at damage or if the index has another number."""
     path = decoder.path
     if packets.is_corrupt.any():
         raise VideoError(f"{path}: a packet of it is incomplete: cut off or damaged; download it again")
@@ -241,17 +242,18 @@ def _count_frames(decoder: Decoder, packets: Packets, index: FrameIndex | None) 
 
 
 def _trusted_index(decoder: Decoder, packets: Packets, first: VideoFrame) -> FrameIndex | None:
-    """Return the index where the packets' times are presentation times, None where frames must be counted.
+    """Return the frame index if the packets' times are presentation times; None if frames must be counted.
 
     Raises:
         VideoError: damaged first frames.
     """
     if first.pts is None:
         return None
-    # An MPEG-4 packet without a picture: the one before held two, or stays shown.
+    # Do not trust the times beside an MPEG-4 packet without a picture: the packet before may hold two, or its picture
+    # stays shown.
     if decoder.stream.codec_context.name == "mpeg4" and (packets.sizes <= _MAX_BYTES_WITHOUT_PICTURE).any():
         return None
-    # A palette comes with the first packet only, or with the one that changes it: lost by every seek.
+    # A seek would lose the palette, which comes only with the first packet and with packets that change it.
     if first.format.name == "pal8":
         return None
     is_doubtful = decoder.has_seen_damage
@@ -278,12 +280,12 @@ def _times_of_decode(decoder: Decoder, index: FrameIndex, n_frames: int) -> list
 
 
 def _index_of_decode(decoder: Decoder, index: FrameIndex, *, n_frames: int) -> FrameIndex | None:
-    """Return the index without those of its first `n_frames` that a plain decode leaves out; None if in disorder.
+    """Return the index without those of its first `n_frames` that a plain decode leaves out; None if out of order.
 
-    Of a stream that does not begin with a sync frame, FFmpeg leaves out the frames that it cannot vouch for.
+    If a stream does not begin with a sync frame, FFmpeg leaves out the frames that may not be whole.
 
     Raises:
-        VideoError: the decoder complains, too: then later frames may have other numbers than in the whole file.
+        VideoError: the decoder also reports damage, so later frames may have other numbers than in the whole file.
     """
     times = _times_of_decode(decoder, index, n_frames)
     expected = index.frame_ticks[:n_frames].tolist()
@@ -307,9 +309,9 @@ def _has_guessed_times(decoder: Decoder, packets: Packets) -> bool:
 
 
 def _counted_ticks(decoder: Decoder, packets: Packets, n_frames: int) -> IntArray | None:
-    """Return the times of frames that come in another order than the packets' times show; None if unknown.
+    """Return the frames' times, ascending, of a file without a frame index; None if unknown.
 
-    Each packet then is one frame, in a container that has no presentation times.
+    If every packet is one frame, the times are those of the packets, sorted.
     """
     packet_ticks = packets.decode_ticks if _has_guessed_times(decoder, packets) else packets.ticks
     ticks = np.sort(packet_ticks[~packets.is_hidden])
@@ -321,18 +323,18 @@ def _rate(
     decoder: Decoder, packets: Packets, index: FrameIndex | None, ticks: IntArray | None, *, n_frames: int
 ) -> float:
     """The average rate in frames per second."""
-    # FFmpeg states 25 fps for raw streams whatever the stream says.
+    # For a raw stream FFmpeg states an average of 25 fps whatever the stream says, so use its guess.
     stated_rate = decoder.stream.guessed_rate if packets.lacks_ticks else decoder.stream.average_rate
     if ticks is None or (index is None and n_frames == 1):
         return float(stated_rate or decoder.stream.guessed_rate or 1)
-    # Without timestamps the duration of the last frame is unknown.
+    # Without an index the duration of the last frame is unknown, so take the mean of the others.
     n_ticks = packets.end_ticks - ticks[0] if index else (ticks[-1] - ticks[0]) * n_frames / (n_frames - 1)
     seconds = float(n_ticks) * decoder.tick_seconds
     return average_rate(float(stated_rate) if stated_rate else None, n_frames=n_frames, seconds=seconds)
 
 
 FORMAT = 10  # increase whenever a scan of the same file would give another result
-_RECENT_FILES = 64  # an hour of 30 fps takes about 4 MB
+_RECENT_FILES = 64  # the scan of an hour at 30 fps takes about 4 MB
 _RISING = ("ticks", "decode_ticks", "places")
 _BITS = ("is_sync", "is_hidden", "is_second_field", "is_corrupt")
 _SINGLE = ("lacks_ticks", "goes_back", "end_ticks")
@@ -355,18 +357,18 @@ class KeptScans(Protocol):
 
 
 def scan_video(path: Path, *, store: KeptScans | None = None, scan_new: Callable[[Path], Scan] | None = None) -> Scan:
-    """Scan a video file, or return its cached scan, by path, size, time of change and inode.
+    """Scan a video file, or return its cached scan if path, size, time of change and inode are the same.
 
-    Frames after the first are decoded only if the packets do not suffice. If a manifest names the file  above it,
-    its size, checksum and number of frames are compared, once in a process.
+    Frames after the first are decoded only if the packets do not suffice. If a manifest in a folder above
+    names the file, its size, checksum and number of frames are compared with the manifest, once in a process.
 
     Args:
-        store: looked up for a kept scan, and given a new one; None: cache in this process only.
+        store: store that may hold the scan, and that keeps a new one; None: cache in this process only.
         scan_new: scans a file that no cache knows; None: `scan_file`, in this thread.
 
     Raises:
         VideoError: no file, no video, a header that promises more than the file holds, another file than the manifest
-            names, or visible damage; starts with the path.
+            names, or visible damage; the message starts with the path.
     """
     state = file_state(checked_file(path))
     scan = recent_scan(path, state)
@@ -405,7 +407,7 @@ def remember_scan(path: Path, state: FileState, scan: Scan, *, most: int = _RECE
 
 
 def scan_bytes(scan: Scan) -> bytes:
-    """Return a scan as arrays in NumPy's `npz` format: differences of times and places, facts as JSON."""
+    """Return a scan in NumPy's `npz` format: times and places as differences, all other facts as JSON."""
     packets = scan.index.packets if scan.index else None
     facts: dict[str, object] = {
         "writer": writer_version(),

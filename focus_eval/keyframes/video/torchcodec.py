@@ -32,7 +32,7 @@ class TorchCodecReader(ByIndexReader):
                 str(self.path), dimension_order="NHWC", seek_mode="exact", num_ffmpeg_threads=n_threads or 0
             )
         except RuntimeError as error:
-            # From 0.16 on it can be imported without FFmpeg, and says so when the first file is opened.
+            # From 0.16 on torchcodec can be imported without FFmpeg, and raises this error for the first file.
             if "Could not load libtorchcodec" in str(error):
                 raise MissingDependency(_NO_FFMPEG) from error
             raise

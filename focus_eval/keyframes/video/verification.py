@@ -53,7 +53,8 @@ def index_folder(
 ) -> dict[str, ManifestEntry]:
     """Read the videos under `folder`, write the manifest there, and return their entries by path in the folder.
 
-    An existing manifest is replaced, unless `only_new`. Of one video (see `manifest_folder`) only its entry is.
+    An existing manifest is replaced, unless `only_new`. If `folder` is one video, only its entry is replaced, in the
+    manifest of its `manifest_folder`.
 
     Args:
         folder: a folder, or the file of one video.
@@ -79,9 +80,10 @@ def index_folder(
 
 
 def manifest_folder(path: Path) -> Path:
-    """Return the folder whose manifest has the videos of `path`: a folder itself, of a file the folder it lies in.
+    """Return the folder whose manifest has the videos of `path`.
 
-    If a manifest further up names the file, its folder is returned.
+    For a folder, this is `path` itself. For a file, it is the folder of the manifest that names the file, or without
+    such a manifest the folder that holds the file.
     """
     if not path.is_file():
         return path
@@ -94,7 +96,7 @@ def manifest_folder(path: Path) -> Path:
 def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
     """Add a video that no manifest names to `folder`'s manifest, so that a later change of it is noticed.
 
-    Of two processes that write at once, one may lose its entry: its video is then named by the next run.
+    If two processes write at once, the entry of one may be lost; the next run then adds it again.
 
     Returns:
         True if a manifest names the video now; False if `folder` does not hold it or cannot be written to.
@@ -115,7 +117,7 @@ def note_first_sight(folder: Path, path: Path, *, sha256: str) -> bool:
 
 
 def forget_first_sight(path: Path) -> None:
-    """Remove what a run noted of a video at first sight; an entry of `videos index` stays."""
+    """Remove the entry that a run added when it first saw a video; an entry of `videos index` stays."""
     with _manifest_lock:
         match = entry_of(path)
         if match is not None and match[1].mtime_ns:
@@ -140,7 +142,7 @@ def _write_json(path: Path, content: dict[str, object], *, indent: int | None = 
 
 
 def video_files(folder: Path) -> Iterator[Path]:
-    """Yield the files under `folder` whose names are videos', sorted; one file alone whatever its name.
+    """Yield the files under `folder` with a video's suffix, sorted; if `folder` is a file, only this file.
 
     Raises:
         InvalidInput: neither a folder nor a file.
@@ -187,10 +189,10 @@ def verify_folder(
     an earlier verification, group by group of pictures.
 
     Args:
-        folder: a folder, or the file of one video; names are then those in its `manifest_folder`.
+        folder: a folder, or the file of one video; the returned paths are then those in its `manifest_folder`.
         n_jobs: number of videos decoded at a time, each by one thread.
         progress: called with each path before it is decoded.
-        on_frames: called with the frames decoded so far, and all that are to be decoded.
+        on_frames: called with (frames decoded so far, frames to decode in all).
 
     Raises:
         InvalidInput: no such folder, or no video in it.
@@ -239,7 +241,7 @@ class _FrameCount:
 
     @contextmanager
     def video(self, n_frames: int) -> Iterator[Callable[[int], None]]:
-        """Give a function that counts further frames of a video; count what is left of it at the end."""
+        """Yield a function that counts decoded frames of a video; at the end, count the frames not reported."""
         n_left = n_frames
 
         def decoded(n: int) -> None:
@@ -248,10 +250,10 @@ class _FrameCount:
             self._add(n, 0)
 
         yield decoded
-        self._add(n_left, 0)  # a damaged file, or one that is decoded when it is opened
+        self._add(n_left, 0)  # of a damaged file, or of one decoded at opening
 
     def leave_out(self, n_frames: int) -> None:
-        """Take a video that need not be decoded off the total: it takes no time."""
+        """Subtract the frames of a video that need not be decoded from the total."""
         self._add(0, -n_frames)
 
     def _add(self, n_done: int, n_total: int) -> None:
@@ -298,7 +300,7 @@ def verify_file(path: Path, *, progress: Callable[[int], None] = lambda n_frames
 
 
 def _verify_apart(path: Path, process: DisposableProcess, *, progress: Callable[[int], None]) -> VideoVerdict:
-    """The verdict of `verify_file` in a process of its own, which a damaged file may end."""
+    """The verdict of `verify_file`, run in `process`, since a damaged file may crash it."""
     try:
         verdict: VideoVerdict = process.call(verify_file, path, progress=progress)
         return verdict
@@ -307,7 +309,7 @@ def _verify_apart(path: Path, process: DisposableProcess, *, progress: Callable[
 
 
 def _compare(verdict: VideoVerdict, earlier: VideoVerdict | None) -> VideoVerdict:
-    """A changed file's verdict, with groups damaged whose packets differ from those in `earlier`."""
+    """A changed file's verdict; groups whose packets differ from those in `earlier` are added as damaged."""
     if verdict.error:
         return verdict
     ranges = [group[:2] for group in verdict.groups]
@@ -319,7 +321,7 @@ def _compare(verdict: VideoVerdict, earlier: VideoVerdict | None) -> VideoVerdic
 
 
 def _merge(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The half-open ranges, ascending, those that touch or overlap joined."""
+    """The half-open ranges in ascending order; ranges that touch or overlap are joined."""
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if merged and start <= merged[-1][1]:
