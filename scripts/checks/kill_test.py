@@ -1,6 +1,6 @@
 """Kill runs at random moments, by signals and by writes that end at some byte, and check the rows that are left.
 
-Twelve roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
+Eleven roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
 store, answering through a service on this machine, the same through lmms-eval, and selecting on a Ray cluster; then
 selecting in each engine and answering, in processes that SIGSEGV ends as a crashing decoder does; and selecting from
 videos that other processes decode, here and on Ray, one of which is killed, or whoever started them.
@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.support.bench.kills import Survived, kill_again_and_again, started
 from tests.support.keyframes.chat_server import ChatServer
 
-ROADS = ("select", "compact", "store", "answer", "lmms-eval", "ray", "crash-local", "crash-processes", "crash-ray",
+ROADS = ("select", "compact", "store", "answer", "lmms-eval", "ray", "crash-local", "crash-ray",
          "crash-answer", "feed-local", "feed-ray")  # fmt: skip
 
 
@@ -49,8 +49,8 @@ def _kill(name: str, folder: Path, n_questions: int, url: str, *, n_kills: int, 
     """Kill runs of one kind, by name, and print what was left."""
     from tests.support.bench import kill_roads
 
-    if name in ("crash-local", "crash-processes"):
-        road = kill_roads.crashing(folder / name, n_questions // 10, name.removeprefix("crash-"))
+    if name == "crash-local":
+        road = kill_roads.crashing(folder / name, n_questions // 10, "local")
         _print(road, folder, n_kills, seed)
     elif name == "crash-ray":
         with _cluster() as address:

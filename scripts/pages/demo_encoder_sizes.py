@@ -21,7 +21,7 @@ from scipy.stats import mannwhitneyu
 from focus_eval.bench.demo.photo_events import aspects, build_photo_events
 from focus_eval.bench.demo.storyboard import storyboards
 from focus_eval.bench.matrix.config import load_matrix
-from focus_eval.bench.matrix.engines import ProcessEngine
+from focus_eval.bench.matrix.engines import LocalEngine
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.bench.report.run import Run, load_run
 from focus_eval.core.resources import resource_path
@@ -59,7 +59,7 @@ def size_row(size: int, out: Path) -> dict[str, object]:
         overrides={"name": f"demo_{size}", "encoders": [encoder], "samplers": ["topk", "oracle"], "k": [8]},
     )
     models = [model.model_copy(update={"args": {"answer_encoder": encoder}}) for model in matrix.models]
-    engine = ProcessEngine(store=out / f"store_{size}.sqlite")
+    engine = LocalEngine(store=out / f"store_{size}.sqlite")
     complete_run(matrix.model_copy(update={"models": models}), out=out / str(size), engine=engine)
     run = load_run(out / str(size))
     accuracy = run.answer_frame[run.answer_frame["sampler"] == "oracle"]["score"].mean()

@@ -15,10 +15,7 @@ _PAGE = _ROOT / "docs/performance.md"
 # Of marked tables; the lines follow from the rows.
 _HEADS = {
     "feed": "| a worker whose videos are decoded in | threads | processes | aim |\n|---|---:|---:|---:|\n",
-    "feed_decoder": (
-        "| selecting from four clips, processor seconds | threads | feed | `--engine processes` |\n"
-        "|---|---:|---:|---:|\n"
-    ),
+    "feed_decoder": "| processor seconds of selecting from four clips | threads | processes |\n|---|---:|---:|\n",
 }
 
 

@@ -178,7 +178,7 @@ def feed():
 def feed_decoder():
     """Return docs/performance.md's table of processor seconds of selecting with the real decoder, by who decodes."""
     of = measured("feed")
-    decoders = ("threads", "feed", "processes")
+    decoders = ("threads", "feed")
     return table(
         *(
             (size, *(of[f"{decoder}, focus, {size}", "processor s"] for decoder in decoders))

@@ -59,7 +59,7 @@ def run_demo(folder: Path, data: Path, *, k: list[int], samplers: list[str], see
     """Select and answer at `k`, select without answers at the other K of the recall table, and report."""
     from focus_eval.bench.demo.photo_events import frames_to_draw
     from focus_eval.bench.demo.storyboard import VIDEO_IDS, VIDEOS
-    from focus_eval.bench.matrix.engines import ProcessEngine
+    from focus_eval.bench.matrix.engines import LocalEngine
     from focus_eval.bench.matrix.preflight import package_problems
     from focus_eval.bench.matrix.running import complete_run
 
@@ -71,7 +71,7 @@ def run_demo(folder: Path, data: Path, *, k: list[int], samplers: list[str], see
     for lack in package_problems([*matrices, *recall_matrices]):
         raise MissingDependency(f"the demo needs {lack.problem}: {lack.fix}")
     # After the matrices, so that their errors come before minutes of rendering.
-    engine = ProcessEngine(store=folder.parent / "store.sqlite", features=_cache())
+    engine = LocalEngine(store=folder.parent / "store.sqlite", features=_cache())
     if not (folder / "run.json").exists():
         _run_first(folder, data, engine)
     with progress_bar(PERCENT) as bar:

@@ -425,9 +425,7 @@ def run(
     limit: LimitOption = None,
     available_only: AvailableOption = False,
     out: FolderOption = None,
-    engine: Annotated[
-        str, typer.Option(help="Where to run: local, processes (one per core, without a GPU) or ray.")
-    ] = "local",
+    engine: Annotated[str, typer.Option(help="Where to run: local or ray.")] = "local",
     address: Annotated[str | None, typer.Option(help="Address of the Ray cluster, or auto.")] = None,
     store: Annotated[
         Path | None, typer.Option(help="File that keeps embeddings. [default: store.sqlite beside the run]")

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
-import signal
-import sys
 import threading
 import uuid
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import groupby
-from multiprocessing import Pipe, get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -27,10 +20,9 @@ from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.machine import WorkerResources, best_device, cluster_resources, local_resources
 from focus_eval.bench.matrix.questions import QuestionSet
 from focus_eval.bench.matrix.selecting import SelectJob, SelectWorker, select_jobs
-from focus_eval.core.errors import FocusEvalError, MissingDependency, RunError, unknown_name
+from focus_eval.core.errors import InvalidInput, MissingDependency, RunError, unknown_name
 from focus_eval.core.extras import install_command
 from focus_eval.core.plugins import file_modules
-from focus_eval.core.processes import follow_parent
 from focus_eval.keyframes.encoders.cache import using_feature_folder
 from focus_eval.keyframes.pipeline.timing import device_name
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
@@ -252,191 +244,23 @@ class LocalEngine:
                 worker.close()
 
 
-# Time to finish the last batch and store features.
-_SECONDS_TO_END = 20
-
-
-class ProcessEngine(LocalEngine):
-    """Without a GPU selects in one process per core, each with a video at a time; answers in this process.
-
-    Decoders of small frames give Python's lock back every 50 microseconds: threads of one process on two cores spend as
-    much time on taking turns as on decoding (`scripts/speed/engines.py`).
-    """
-
-    # Not ProcessPoolExecutor: a process that a video ends breaks the pool, which ends the others too; their videos in
-    # work, up to one for each core, are begun again, and encoders are loaded again. It tells no exit code, ends no
-    # running job on Ctrl-C, takes the SystemExit by which SIGTERM keeps features for a job's result, and, with all that
-    # seen to, is hardly shorter.
-    name = "processes"
-
-    def run(self, phase: Phase[JobT], jobs: list[JobT], on_done: OnDone) -> None:
-        """Run the jobs of selecting in processes, longest videos first, all others with one worker here.
-
-        A process that a video ends is replaced.
-        """
-        n_processes = min(local_resources(self._resources).cores, len(jobs))
-        if not isinstance(phase, SelectPhase) or n_processes < 2 or best_device() != "cpu":
-            super().run(phase, jobs, on_done)
-            return
-        self._select(phase, [job for job in jobs if isinstance(job, SelectJob)], n_processes, on_done)
-
-    def _select(self, phase: SelectPhase, jobs: list[SelectJob], n_processes: int, on_done: OnDone) -> None:
-        waiting, texts = deque(sorted(jobs, key=phase.work, reverse=True)), set[str]()
-        workers = list[_ProcessWorker]()
-        try:
-            workers += [self._start(phase) for _ in range(n_processes)]
-            while lines := [worker.line for worker in workers if not worker.line.closed]:
-                ready = wait(lines)
-                for worker in [worker for worker in workers if worker.line in ready]:
-                    kind, value = worker.next_message()
-                    if kind == "next":
-                        worker.take(waiting.popleft() if waiting else None)
-                    elif kind == "end" and worker.job and record_crashes(phase.run.path, worker=worker.process.name):
-                        # Only its video is lost: the crash is recorded for its questions, and other workers go on.
-                        workers.remove(worker)
-                        waiting.extendleft([job] if (job := phase.left(worker.job)).n_rows else [])
-                        workers += [self._start(phase)] if waiting else []
-                    elif kind == "failure":
-                        raise RunError(str(value))
-                    elif kind == "row":
-                        on_done(1, int(value), 0.0)
-                    elif kind == "work":
-                        on_done(0, 0, float(value))
-                    elif kind == "text" and value not in texts:  # every process loads the same encoders
-                        texts.add(str(value))
-                        print(value, file=sys.stderr, flush=True)
-            for worker in workers:
-                worker.process.join()
-                if worker.process.exitcode:
-                    raise RunError(
-                        f"a process that selects frames ended with code {worker.process.exitcode}, negative for a "
-                        "signal: if the machine is short of memory, free some; run again to continue"
-                    )
-        finally:
-            for worker in workers:
-                worker.process.terminate()
-            for worker in workers:
-                worker.process.join(_SECONDS_TO_END)
-                worker.process.kill()  # it may not react to SIGTERM, e.g. while it waits for a model's answer
-                worker.process.join()
-
-    def share_of_process(self) -> WorkerResources:
-        """Return the share of one process: a core, and its part of the memory and of the device's time."""
-        whole = local_resources(self._resources)
-        return WorkerResources(cores=1, frame_bytes=whole.frame_bytes // whole.cores, gpus=1 / whole.cores)
-
-    def _start(self, phase: SelectPhase) -> _ProcessWorker:
-        line, process_line = Pipe()
-        # A new name for each process: one of a killed run may still live for a moment.
-        name = f"process-{uuid.uuid4().hex[:12]}"
-        arguments = (process_line, phase, name, self._store, self.share_of_process(), self._features)
-        # Spawned, not forked: an encoder in this process has threads, for which a fork would wait.
-        process = get_context("spawn").Process(target=_select_in_process, args=arguments, name=name, daemon=True)
-        n_threads = os.environ.get("OMP_NUM_THREADS")
-        # Set before the start, since numpy reads it when it is imported.
-        os.environ["OMP_NUM_THREADS"] = "1"
-        try:
-            process.start()
-        finally:
-            os.environ.pop("OMP_NUM_THREADS")
-            os.environ |= {"OMP_NUM_THREADS": n_threads} if n_threads is not None else {}
-        process_line.close()  # so that end of file is seen here when the child exits
-        return _ProcessWorker(process, line)
-
-
-@dataclass(eq=False)
-class _ProcessWorker:
-    """A process that selects frames, and the job that it has in work."""
-
-    process: BaseProcess
-    line: Connection
-    job: SelectJob | None = None
-
-    def next_message(self) -> tuple[str, str | float]:
-        """Return the next (kind, value) that the process sends; ("end", "") once it has ended, well or not."""
-        try:
-            kind, value = self.line.recv()
-        except (EOFError, ConnectionError):
-            self.line.close()
-            self.process.join()
-            return "end", ""
-        return kind, value
-
-    def take(self, job: SelectJob | None) -> None:
-        """Send a job; None tells that no jobs are left."""
-        self.job = job
-        with suppress(ConnectionError):  # a process that has ended is reported by the next message
-            self.line.send(job)
-
-
-def _select_in_process(
-    line: Connection,
-    phase: SelectPhase,
-    name: str,
-    store: Path | None,
-    share: WorkerResources,
-    features: Path | None,
-) -> None:
-    """Run the jobs that come from `line` until None; report rows, work, texts and failures there as (kind, value)."""
-    follow_parent()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # exit normally on SIGTERM, so that features are stored
-    messages = _Messages(line)
-    try:
-        with redirect_stderr(messages), using_feature_folder(features), noting_reads(phase.run.path, name):
-            worker = phase.worker(name=name, store=store, share=share)
-            try:
-
-                def send_work(whole: float, share: float) -> None:
-                    messages.send("work", share * whole)
-
-                messages.send("next")
-                while (job := line.recv()) is not None:
-                    worker.run(
-                        job,
-                        on_row=lambda row: messages.send("row", row.error is not None),
-                        on_work=partial(send_work, phase.work(job)),
-                    )
-                    messages.send("next")
-            finally:
-                worker.close()
-    except Exception as error:  # noqa: BLE001 (raised again in the process that started this one)
-        messages.send("failure", str(error) if isinstance(error, FocusEvalError) else f"selecting failed: {error!r}")
-
-
-class _Messages(io.StringIO):
-    """Sends messages from any thread; text that is printed goes with them, for the other process has the terminal."""
-
-    def __init__(self, line: Connection) -> None:
-        super().__init__()
-        self._line = line
-        self._lock = threading.Lock()
-
-    def send(self, kind: str, value: str | float = "") -> None:
-        """Send a message of a `kind` that `ProcessEngine.run` knows."""
-        with self._lock:
-            self._line.send((kind, value))
-
-    def write(self, text: str) -> int:
-        """Send printed text; the end of a line comes by itself."""
-        if text.strip():
-            self.send("text", text.rstrip("\n"))
-        return len(text)
-
-
 def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address: str | None = None) -> Engine:
-    """Return the engine "local", "processes" or "ray".
+    """Return the engine "local" or "ray".
 
     Raises:
+        InvalidInput: "processes", an engine of earlier versions.
         UnknownName: another name.
         MissingDependency: Ray is not installed.
     """
     if name == "local":
         return LocalEngine(store=store, resources=matrix.select_resources)
     if name == "processes":
-        return ProcessEngine(store=store, resources=matrix.select_resources)
+        raise InvalidInput(
+            "engine processes is gone: local decodes in a process for each core by itself; leave --engine out"
+        )
     if name == "ray":
         return RayEngine(address=address, store=store, select=matrix.select_resources, answer=matrix.answer_resources)
-    raise unknown_name("engine", name, ["local", "processes", "ray"])
+    raise unknown_name("engine", name, ["local", "ray"])
 
 
 # A long run may lose a node or two; after more losses assume that the job kills its workers.

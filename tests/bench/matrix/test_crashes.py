@@ -82,13 +82,6 @@ def _check_rows(matrix_file: Path) -> None:
     assert not [*(matrix_file.parent / "out" / "run").glob("reading-*")]
 
 
-def test_processes_go_on_at_once_without_the_video_that_ended_one(matrix_file):
-    result = _run(matrix_file, "--engine", "processes")
-    assert result.returncode == 0, result.stderr
-    assert result.stderr.count("v1.mp4: reading this file ended the process (signal 6)\n") == 1
-    _check_rows(matrix_file)
-
-
 def _grow_past_tiny(folder: Path) -> None:
     """Let the videos be worth processes that decode: a box without content follows one of them."""
     with (folder / "v0.mp4").open("ab") as file:

@@ -12,7 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from focus_eval.bench.matrix import machine as worker_share
-from focus_eval.bench.matrix.config import Resources
+from focus_eval.bench.matrix.config import Resources, load_matrix
+from focus_eval.bench.matrix.engines import make_engine
 from focus_eval.bench.matrix.machine import (
     FrameReservations,
     WorkerResources,
@@ -20,7 +21,7 @@ from focus_eval.bench.matrix.machine import (
     cluster_resources,
     local_resources,
 )
-from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.core.errors import InvalidInput, RunError, UnknownName
 
 from .conftest import write_simulation
 
@@ -116,3 +117,10 @@ def test_a_run_on_an_address_of_no_cluster_ends_with_one_line_and_loads_no_lmms_
     assert lines == ["focus-eval: --address nowhere: give HOST:PORT or ray://HOST:PORT of a Ray cluster, or auto"]
     assert "lmms_eval" not in process.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_an_engine_of_earlier_versions_is_refused_with_what_replaces_it():
+    with pytest.raises(InvalidInput, match=r"engine processes is gone: local decodes .*; leave --engine out"):
+        make_engine("processes", store=None, matrix=load_matrix("demo"))
+    with pytest.raises(UnknownName, match=r"engine 'lokal'.*local"):
+        make_engine("lokal", store=None, matrix=load_matrix("demo"))

@@ -1,11 +1,10 @@
-"""Videos are served two at a time, in threads or processes: the same rows as one at a time, and all stop together."""
+"""Videos are served two at a time, in threads: the same rows as one at a time, and all stop together."""
 
 from __future__ import annotations
 
 import errno
 import itertools
 import json
-import multiprocessing
 import threading
 import time
 from contextlib import contextmanager
@@ -14,11 +13,10 @@ import pytest
 
 from focus_eval.bench.matrix import engines, selecting
 from focus_eval.bench.matrix.cells import selection_specs
-from focus_eval.bench.matrix.config import EncoderConfig, Resources, SamplerConfig, load_matrix
-from focus_eval.bench.matrix.engines import ProcessEngine, SelectPhase
+from focus_eval.bench.matrix.config import EncoderConfig, SamplerConfig, load_matrix
 from focus_eval.bench.matrix.folder import RunFolder
 from focus_eval.bench.matrix.machine import WorkerResources
-from focus_eval.bench.matrix.plan import load_sets, make_plan
+from focus_eval.bench.matrix.plan import make_plan
 from focus_eval.bench.matrix.selecting import SelectWorker
 from focus_eval.bench.report.run import load_run
 from focus_eval.core.errors import RunError
@@ -281,119 +279,3 @@ class Odd(FrameSampler):
     def choose(self, request):
         return Choice(keyframes=np.arange(request.k), facts={"peak": np.float32(0.5)})
 """
-
-
-# A sampler that ends the run at its first question, once.
-UNFIT_SAMPLER = """
-from dataclasses import dataclass
-from pathlib import Path
-
-from focus_eval.core.errors import RunError
-from focus_eval.keyframes.samplers.base import Choice, FrameSampler
-
-
-@dataclass(frozen=True, kw_only=True)
-class Unfit(FrameSampler):
-    name, source, needs_encoder = "unfit", "a test", False
-    mark: str = ""
-
-    def choose(self, request):
-        if Path(self.mark).exists():
-            Path(self.mark).unlink()
-            raise RunError("the disk is full")
-        return Choice(keyframes=request.video.frames_every(3.0)[: request.k])
-"""
-
-
-@pytest.fixture
-def in_processes(tmp_path):
-    """The options of a run that selects in two processes, with features kept in a folder."""
-    features = tmp_path / "features"
-    return lambda name: {
-        "out": tmp_path / name / "run",
-        "engine": ProcessEngine(
-            store=tmp_path / name / "store.sqlite", resources=Resources(decode_cores=2), features=features
-        ),
-    }
-
-
-def test_two_processes_write_the_rows_of_one(matrix, one_at_a_time, tmp_path, in_processes, capsys):
-    frames = [run_matrix(matrix, **in_processes(name)) for name in ("first", "second")]
-    assert all(frame["error"].isna().all() for frame in frames)
-    assert [result_bytes(tmp_path / name / "run") for name in ("first", "second")] == [one_at_a_time] * 2
-    assert frames[0]["forwards"].equals(frames[1]["forwards"])
-    # Printed by this process, which may show a bar, once a run.
-    assert capsys.readouterr().err.splitlines() == ["loading encoder offline"] * 2
-    # Each process wrote its part of the features, and nothing was left for the second run to add.
-    assert len(list((tmp_path / "features").iterdir())) == 2
-
-
-class Killer:
-    """At the first row, kills a process of the run, or raises `error` here."""
-
-    def __init__(self, error=None):
-        self.error, self.waits = error, True
-
-    def start(self, phase, n_rows, work):
-        """Nothing is shown."""
-
-    def advance(self, phase, n_rows, n_errors, work):
-        if not self.waits or n_rows == 0:
-            return
-        self.waits = False
-        if self.error is not None:
-            raise self.error
-        multiprocessing.active_children()[0].kill()
-
-
-def test_a_process_that_is_killed_or_fails_ends_the_run_which_then_goes_on(matrix, tmp_path, in_processes):
-    (tmp_path / "unfit.py").write_text(UNFIT_SAMPLER)
-    unfit = SamplerConfig(sampler=f"{tmp_path / 'unfit.py'}:Unfit", options={"mark": str(tmp_path / "mark")})
-    with_unfit = matrix.model_copy(update={"samplers": [unfit, *matrix.samplers]})
-    whole = run_matrix(with_unfit, out=tmp_path / "whole" / "run")
-    (tmp_path / "mark").touch()
-    with pytest.raises(RunError, match="the disk is full"):
-        run_matrix(with_unfit, **in_processes("torn"))
-    # At the first row: how many are left after each stop depends on how busy the machine is.
-    with pytest.raises(KeyboardInterrupt):
-        run_matrix(with_unfit, progress=Killer(KeyboardInterrupt), **in_processes("torn"))
-    with pytest.raises(RunError, match=r"ended with code -9.* run again to continue"):
-        run_matrix(with_unfit, progress=Killer(), **in_processes("torn"))
-    assert multiprocessing.active_children() == []
-    frame = run_matrix(with_unfit, **in_processes("torn"))
-    assert len(frame) == len(whole)
-    assert frame["error"].isna().all()
-    assert result_bytes(tmp_path / "torn" / "run") == result_bytes(tmp_path / "whole" / "run")
-
-
-def test_hours_do_not_depend_on_the_number_of_processes():
-    engine = ProcessEngine(store=None, resources=Resources(decode_cores=4, frame_gigabytes=2))
-    # The processor is held once, whoever uses it: each process pays for its part of the time.
-    assert engine.share_of_process() == WorkerResources(cores=1, frame_bytes=500_000_000, gpus=0.25)
-
-
-def test_a_process_that_is_ended_keeps_what_its_encoder_did(matrix, tmp_path):
-    phase = SelectPhase(selection_specs(matrix), load_sets(matrix), RunFolder(tmp_path / "run"))
-    (tmp_path / "run").mkdir()  # notes on opened videos go there
-    worker = ProcessEngine(store=None, features=tmp_path / "features")._start(phase)
-    assert worker.next_message() == ("next", None)
-    worker.take(phase.jobs()[0])
-    while worker.next_message() != ("next", None):
-        pass
-    worker.process.terminate()
-    worker.process.join()
-    assert len(list((tmp_path / "features").iterdir())) == 1
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"best_device": lambda: "cuda", "device_name": str}, {"local_resources": lambda _: WorkerResources(1, 0)}],
-)
-def test_no_process_is_started_beside_a_gpu_or_for_one_core(matrix, tmp_path, monkeypatch, in_processes, changed):
-    for name, value in changed.items():
-        monkeypatch.setattr(engines, name, value)
-    monkeypatch.setattr(ProcessEngine, "_start", None)
-    frame = run_matrix(
-        matrix.model_copy(update={"samplers": [SamplerConfig(sampler="uniform")]}), **in_processes("one")
-    )
-    assert frame["error"].isna().all()

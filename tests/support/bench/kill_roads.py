@@ -92,7 +92,7 @@ def _storing_matrix(folder: Path, n_questions: int) -> MatrixConfig:
 def crashing(folder: Path, n_questions: int, engine: str, *, address: str = "") -> Road:
     """Select as `storing` does, in processes that a decoder seems to end; each start asks failed questions again."""
     from focus_eval.bench.matrix.config import Resources
-    from focus_eval.bench.matrix.engines import LocalEngine, ProcessEngine, RayEngine
+    from focus_eval.bench.matrix.engines import LocalEngine, RayEngine
 
     matrix = _storing_matrix(folder, n_questions)
 
@@ -100,13 +100,12 @@ def crashing(folder: Path, n_questions: int, engine: str, *, address: str = "") 
         resources = Resources(gpus=0, cpus=1)
         engines: dict[str, Callable[[], Any]] = {
             "local": lambda: LocalEngine(store=None),
-            "processes": lambda: ProcessEngine(store=None),
             "ray": lambda: RayEngine(address=address, store=None, select=resources, answer=resources),
         }
         complete_run(matrix, out=run, engine=engines[engine](), retry_errors=True)
 
     # A worker on Ray is no child of the run.
-    victims = {"local": lambda pid: [pid], "processes": lambda pid: [pid, *_children(pid)], "ray": _ray_workers}
+    victims = {"local": lambda pid: [pid], "ray": _ray_workers}
     return Road(f"crash-{engine}", command, kinds=("SIGSEGV",), victims=victims[engine])
 
 

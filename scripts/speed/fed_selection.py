@@ -1,10 +1,10 @@
-"""What does selecting take on a CPU: with decode processes, with threads alone, with a worker per core? Turn about.
+"""What does selecting take on a CPU with decode processes, and with threads alone? Turn about.
 
 Four videos of the demo with its samplers at K = 8, or with --size four made clips with FOCUS at K = 16; the encoder's
 features are kept from a first run that is not measured. Where frames are encoded on the same cores too, this takes most
-of the time with any.
+of the time with either.
 
-Run: python -m scripts.speed.engines [--size 360p] [--seconds 180] [--rounds 2] [--record MACHINE]
+Run: python -m scripts.speed.fed_selection [--size 360p] [--seconds 180] [--rounds 2] [--record MACHINE]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from focus_eval.bench.demo.photo_events import build_photo_events
 from focus_eval.bench.matrix import selecting
 from focus_eval.bench.matrix.config import MatrixConfig, load_matrix
-from focus_eval.bench.matrix.engines import LocalEngine, ProcessEngine
+from focus_eval.bench.matrix.engines import LocalEngine
 from focus_eval.bench.matrix.running import complete_run
 from focus_eval.core.processes import n_cores
 from focus_eval.core.resources import resource_path
@@ -29,18 +29,16 @@ from scripts.node.worker import patched, write_questions
 from scripts.speed.recording import record
 
 VIDEOS = ("medium_a", "medium_b", "medium_c", "medium_d")
-# Ways of decoding: the engine, and whether it may start decode processes.
-ROADS = {"feed": (LocalEngine, True), "threads": (LocalEngine, False), "processes": (ProcessEngine, False)}
+ROADS = ("feed", "threads")
 
 
 def measure(matrix: MatrixConfig, road: str, folder: Path) -> tuple[float, float]:
     """Return wall and processor seconds of one run with an empty store and the features beside `folder`."""
-    engine, feeds = ROADS[road]
     processor_start, start = _processor_seconds(), time.perf_counter()
-    chosen_engine = engine(store=folder / "store.sqlite", features=folder.parent / "features")
+    engine = LocalEngine(store=folder / "store.sqlite", features=folder.parent / "features")
     # However small the videos: what is measured is the road.
-    with patched(selecting, "n_processes_for", lambda _: lambda *_: n_cores() if feeds else 0):
-        complete_run(matrix, out=folder / "run", engine=chosen_engine)
+    with patched(selecting, "n_processes_for", lambda _: lambda *_: n_cores() if road == "feed" else 0):
+        complete_run(matrix, out=folder / "run", engine=engine)
     return time.perf_counter() - start, _processor_seconds() - processor_start
 
 
@@ -78,22 +76,19 @@ def main() -> None:
         measure(matrix, "threads", folder / "first")
         sums = {road: [0.0, 0.0] for road in ROADS}
         for number in range(args.rounds):
-            for road in list(ROADS)[:: 1 if number % 2 == 0 else -1]:
+            for road in ROADS[:: 1 if number % 2 == 0 else -1]:
                 seconds = measure(matrix, road, folder / f"{road}{number}")
                 sums[road] = [total + part for total, part in zip(sums[road], seconds, strict=True)]
                 print(f"{road:<10} {seconds[0]:6.1f} s wall, {seconds[1]:6.1f} s of processors", flush=True)
-        for road in ("threads", "processes"):
-            wall, processors = (
-                fed_sum / other_sum for fed_sum, other_sum in zip(sums["feed"], sums[road], strict=True)
-            )
-            print(f"feed over {road}, {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
+        wall, processors = (fed / other for fed, other in zip(sums["feed"], sums["threads"], strict=True))
+        print(f"feed over threads, {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
     if args.record and args.size:
         values = {
             (f"{road}, focus, {args.size}", unit): round(total / args.rounds, 1)
             for road, totals in sums.items()
             for unit, total in zip(("s", "processor s"), totals, strict=True)
         }
-        command = f"python -m scripts.speed.engines --size {args.size} --seconds {args.seconds:g}"
+        command = f"python -m scripts.speed.fed_selection --size {args.size} --seconds {args.seconds:g}"
         record("feed", values, of_machine=args.record, command=command)
 
 
