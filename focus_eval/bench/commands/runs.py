@@ -443,13 +443,12 @@ def run(
     a stopped run.
     """
     from focus_eval.bench.matrix.exchanges import checked_policy
-    from focus_eval.bench.matrix.machine import check_ray_address
+    from focus_eval.bench.matrix.machine import check_engine
     from focus_eval.bench.matrix.preflight import check_all
 
     policy = checked_policy(changed_videos)
+    check_engine(engine, address)  # before lmms-eval loads
     matrices = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
-    if engine == "ray" and address is not None:
-        check_ray_address(address)  # check before lmms-eval loads
     if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
         print_folded(
             "to start all the same: --no-preflight; missing videos become errors in the rows, and the run ends where "

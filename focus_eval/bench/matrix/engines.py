@@ -17,10 +17,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 from focus_eval.bench.matrix.cells import AnswerSpec, SelectionSpec
 from focus_eval.bench.matrix.config import MatrixConfig, Resources, worker_resources
 from focus_eval.bench.matrix.folder import RunFolder
-from focus_eval.bench.matrix.machine import WorkerResources, best_device, cluster_resources, local_resources
+from focus_eval.bench.matrix.machine import (
+    WorkerResources,
+    best_device,
+    check_engine,
+    cluster_resources,
+    local_resources,
+)
 from focus_eval.bench.matrix.questions import QuestionSet
 from focus_eval.bench.matrix.selecting import SelectJob, SelectWorker, select_jobs
-from focus_eval.core.errors import InvalidInput, MissingDependency, RunError, unknown_name
+from focus_eval.core.errors import MissingDependency, RunError
 from focus_eval.core.extras import install_command
 from focus_eval.core.plugins import file_modules
 from focus_eval.keyframes.encoders.cache import using_feature_folder
@@ -248,19 +254,13 @@ def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address:
     """Return the engine "local" or "ray".
 
     Raises:
-        InvalidInput: "processes", an engine of earlier versions.
-        UnknownName: another name.
+        InvalidInput, UnknownName: another name.
         MissingDependency: Ray is not installed.
     """
-    if name == "local":
-        return LocalEngine(store=store, resources=matrix.select_resources)
-    if name == "processes":
-        raise InvalidInput(
-            "engine processes is gone: local decodes in a process for each core by itself; leave --engine out"
-        )
+    check_engine(name)
     if name == "ray":
         return RayEngine(address=address, store=store, select=matrix.select_resources, answer=matrix.answer_resources)
-    raise unknown_name("engine", name, ["local", "ray"])
+    return LocalEngine(store=store, resources=matrix.select_resources)
 
 
 # A long run may lose a node or two; after more losses assume that the job kills its workers.

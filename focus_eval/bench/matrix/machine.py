@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from focus_eval.bench.matrix.config import Resources
-from focus_eval.core.errors import InvalidInput, RunError
+from focus_eval.core.errors import InvalidInput, RunError, unknown_name
 from focus_eval.core.processes import memory_bytes, n_cores
 from focus_eval.keyframes.video.decode_jobs import N_BATCHES
 from focus_eval.keyframes.video.decode_process import OPEN_READERS
@@ -22,6 +22,24 @@ _DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvma
 
 # Timeout of connecting to Ray: a host that drops packets would block for minutes.
 RAY_SECONDS = 10
+
+
+def check_engine(name: str, address: str | None = None) -> None:
+    """Raise an error unless `name` is "local" or "ray", and an `address` of Ray is one.
+
+    Raises:
+        InvalidInput: "processes", an engine of earlier versions; no address of a Ray cluster.
+        UnknownName: another name.
+        RunError: nothing answers at the address.
+    """
+    if name == "processes":
+        raise InvalidInput(
+            "--engine processes is gone: local decodes in a process for each core by itself; leave --engine out"
+        )
+    if name not in ("local", "ray"):
+        raise unknown_name("engine", name, ["local", "ray"])
+    if name == "ray" and address is not None:
+        check_ray_address(address)
 
 
 def check_ray_address(address: str) -> None:

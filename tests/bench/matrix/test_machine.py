@@ -10,10 +10,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from typer.testing import CliRunner
 
 from focus_eval.bench.matrix import machine as worker_share
-from focus_eval.bench.matrix.config import Resources, load_matrix
-from focus_eval.bench.matrix.engines import make_engine
+from focus_eval.bench.matrix.config import Resources
 from focus_eval.bench.matrix.machine import (
     FrameReservations,
     WorkerResources,
@@ -21,7 +21,8 @@ from focus_eval.bench.matrix.machine import (
     cluster_resources,
     local_resources,
 )
-from focus_eval.core.errors import InvalidInput, RunError, UnknownName
+from focus_eval.cli import app
+from focus_eval.core.errors import FocusEvalError, InvalidInput, RunError
 
 from .conftest import write_simulation
 
@@ -119,8 +120,19 @@ def test_a_run_on_an_address_of_no_cluster_ends_with_one_line_and_loads_no_lmms_
     assert not (tmp_path / "run").exists()
 
 
-def test_an_engine_of_earlier_versions_is_refused_with_what_replaces_it():
-    with pytest.raises(InvalidInput, match=r"engine processes is gone: local decodes .*; leave --engine out"):
-        make_engine("processes", store=None, matrix=load_matrix("demo"))
-    with pytest.raises(UnknownName, match=r"engine 'lokal'.*local"):
-        make_engine("lokal", store=None, matrix=load_matrix("demo"))
+@pytest.mark.parametrize(
+    ("engine", "error"),
+    [
+        (
+            "processes",
+            "--engine processes is gone: local decodes in a process for each core by itself; leave --engine out",
+        ),
+        ("lokal", "unknown engine 'lokal'; did you mean 'local'? known: local, ray"),
+    ],
+)
+def test_an_engine_that_is_none_is_refused_before_anything_that_is_missing(tmp_path, engine, error):
+    # The videos of the demo are missing here.
+    result = CliRunner().invoke(app, ["run", "demo", "--engine", engine, "--out", str(tmp_path / "run")])
+    assert isinstance(result.exception, FocusEvalError)
+    assert str(result.exception) == error
+    assert list(tmp_path.iterdir()) == []
