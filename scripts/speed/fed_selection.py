@@ -80,7 +80,9 @@ def main() -> None:
                 seconds = measure(matrix, road, folder / f"{road}{number}")
                 sums[road] = [total + part for total, part in zip(sums[road], seconds, strict=True)]
                 print(f"{road:<10} {seconds[0]:6.1f} s wall, {seconds[1]:6.1f} s of processors", flush=True)
-        wall, processors = (fed / other for fed, other in zip(sums["feed"], sums["threads"], strict=True))
+        wall, processors = (
+            feed_sum / threads_sum for feed_sum, threads_sum in zip(sums["feed"], sums["threads"], strict=True)
+        )
         print(f"feed over threads, {n_cores()} cores: wall x{wall:.2f}, processors x{processors:.2f}")
     if args.record and args.size:
         values = {
