@@ -408,6 +408,23 @@ def growth():
     return table(*lines)
 
 
+def sheets():
+    """Return docs/quickstart.md's sentence on what 100 rows of a sheet take."""
+    of = {row["what"]: row for row in rows_of(MEASURED / "sheets.csv")}
+    one, two, loop, single = (
+        of[name] for name in ("one sheet, one worker", "one sheet, two workers", "a loop in Python", "single calls")
+    )
+    assert {row["rows"] for row in (one, two, loop)} == {"100"}
+    a_call = float(single["processor s"]) / int(single["rows"])
+    return [
+        f"one worker takes {float(one['s']):.0f} s, {float(one['processor s']):.0f} of the processor, and "
+        f"{one['peak MiB']} MiB, two workers {float(two['s']):.0f} s, {float(two['processor s']):.0f} and "
+        f"{two['peak MiB']} MiB",
+        f"a loop in Python {float(loop['s']):.0f} s and {loop['peak MiB']} MiB",
+        f"a call for each row {a_call:.1f} processor seconds a row",
+    ]
+
+
 def colours():
     """Return docs/reliability.md's sentences on the largest differences of colours.
 
@@ -569,6 +586,7 @@ FIGURES = {
     "kills": kills,
     "load": load,
     "growth": growth,
+    "sheets": sheets,
     "colours": colours,
     "second_query": second_query,
     "demo_seconds": demo_seconds,

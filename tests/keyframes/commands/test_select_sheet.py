@@ -18,9 +18,11 @@ import pyarrow.parquet
 import pytest
 from PIL import Image
 
+from focus_eval import select_keyframes
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.encoders.registry import ENCODERS
 from focus_eval.keyframes.question_sheet import read_sheet
+from focus_eval.keyframes.select import QUERIES_AT_ONCE
 from focus_eval.keyframes.video.clip_writer import ClipWriter
 from tests.support.keyframes.many_commands import run_commands
 
@@ -157,6 +159,7 @@ def test_a_bad_row_is_an_error_in_its_row_and_in_the_exit_code(folder, tmp_path)
         ("late", "v1.mp4", "10", "60", ""),
         ("back", "v1.mp4", "10", "3", "2"),
         ("text", "v1.mp4", "10", "soon", ""),
+        ("early", "v1.mp4", "10", "-3", ""),
         ("..", "v2.mp4", "0", "", ""),
     ]
     sheet = write_rows(tmp_path / "rows.csv", rows, columns=("ID", "film", "Question", "start", "end"))
@@ -164,7 +167,7 @@ def test_a_bad_row_is_an_error_in_its_row_and_in_the_exit_code(folder, tmp_path)
     ran = select("--from", sheet, "--column", "video=film", "--out", out, *options(folder))
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert ran.code == 2
-    assert "5 rows failed" in ran.err
+    assert "6 rows failed" in ran.err
     assert [line["id"] for line in lines] == [row[0] for row in rows]
     errors = {line["id"]: line["error"] for line in lines}
     assert all(1 <= seconds < 3 for seconds in lines[0]["times_seconds"])
@@ -174,8 +177,9 @@ def test_a_bad_row_is_an_error_in_its_row_and_in_the_exit_code(folder, tmp_path)
     assert "60" in errors["late"]
     assert errors["back"] == "a stretch from 3 s to 2 s has no frame"
     assert errors["text"] == "start must be seconds or H:MM:SS, got 'soon'"
+    assert errors["early"] == "start must be seconds or H:MM:SS, got '-3'"
     assert {path.parent.name for path in (tmp_path / "out").rglob("*.jpg")} == {
-        Path(lines[0]["pictures"]).name, Path(lines[6]["pictures"]).name
+        Path(lines[0]["pictures"]).name, Path(lines[7]["pictures"]).name
     }  # fmt: skip
     # The video comes, and the same command adds its row.
     (folder / "clips" / "gone.mp4").write_bytes((folder / "clips" / "v3.mp4").read_bytes())
@@ -183,7 +187,7 @@ def test_a_bad_row_is_an_error_in_its_row_and_in_the_exit_code(folder, tmp_path)
         ran = select("--from", sheet, "--column", "video=film", "--out", out, *options(folder))
     finally:
         (folder / "clips" / "gone.mp4").unlink()
-    assert "2 rows of 7 finished by an earlier start" in ran.out
+    assert "2 rows of 8 finished by an earlier start" in ran.out
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["id"] for line in lines if not line["error"]] == ["a/b", "gone", ".."]
 
@@ -231,6 +235,19 @@ def test_the_same_rows_are_read_from_json_lines_and_parquet(tmp_path):
     first, second = sheets[0].rows
     assert (first.query, first.question, first.start_seconds, first.answer) == ("x", "What?", 1.5, "A")
     assert (second.query, second.path) == ("Who?", tmp_path / "v" / "b.mp4")
+
+
+def test_more_rows_of_a_video_than_are_chosen_at_once_come_once_each_and_in_order(folder, tmp_path):
+    queries = [str(number) for number in range(2 * QUERIES_AT_ONCE + 2)]
+    sheet = write_rows(tmp_path / "rows.csv", [("v0.mp4", query) for query in queries])
+    ran = select("--from", sheet, "--out", tmp_path / "out", "--no-sheets", *options(folder))
+    assert ran.code == 0, ran.err
+    lines = table_of(tmp_path / "out" / "keyframes.csv")
+    assert [line["query"] for line in lines] == queries
+    alone = select_keyframes(
+        folder / "clips" / "v0.mp4", query=queries[-1], k=3, encoder="sheet_greys", sampler="even_cover"
+    )
+    assert lines[-1]["frames"] == " ".join(map(str, alone.keyframes))
 
 
 def test_ten_thousand_rows_are_read_in_a_second(tmp_path):
