@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from focus_eval.bench.answering.questions import FramedQuestion, ModelReply, TaskQuestion
 from focus_eval.bench.rows.store import PROMPT_FILE, StoredRows
@@ -31,7 +30,7 @@ DESCRIPTION_FILES: Mapping[type[object], str] = {SelectionRow: "spec.json", Answ
 
 
 def describe_part(
-    folder: Path, kind: type[SelectionRow | AnswerRow], *, name: str, identity: Mapping[str, Any]
+    folder: Path, kind: type[SelectionRow | AnswerRow], *, name: str, identity: Mapping[str, object]
 ) -> None:
     """Make the folder of a selection or a cell, and write once what its rows are of."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +59,7 @@ class CellSettings:
     model: str
     frames: int
     selection_id: str
-    read: Callable[[TaskQuestion, ModelReply], Mapping[str, Any]]
+    read: Callable[[TaskQuestion, ModelReply], Mapping[str, object]]
     frame_policy: FramePolicy = "exact"
     query: str = "question"
     device: str = ""
@@ -97,7 +96,7 @@ class Cell:
         self._open_files = ExitStack()
         self._is_writing = self._has_prompt = False
         self._writers: dict[type[object], RowWriter] = {}
-        self._earlier: dict[type[object], dict[str, Any]] = {}
+        self._earlier: dict[type[object], dict[str, object]] = {}
 
     def write_answer(self, framed: FramedQuestion, reply: ModelReply) -> AnswerRow:
         """Append and return the row of an answered or failed question; a row with an error has no answer."""
@@ -201,8 +200,8 @@ class Cell:
         with self._lock:
             if kind not in self._earlier:  # files are read once
                 self._earlier[kind] = self._earlier_rows(kind)
-            earlier: RowT | None = self._earlier[kind].get(question_id)
-        return earlier
+            earlier = self._earlier[kind].get(question_id)
+        return earlier if isinstance(earlier, kind) else None
 
     def _earlier_rows(self, kind: type[RowT]) -> dict[str, object]:
         rows: dict[str, object] = {}

@@ -41,7 +41,7 @@ class ReplyReader:
     seed: int
     stated_tags: str | TagPairs | None = None
 
-    def __call__(self, task_question: TaskQuestion, reply: ModelReply) -> Mapping[str, Any]:
+    def __call__(self, task_question: TaskQuestion, reply: ModelReply) -> Mapping[str, object]:
         """Return the fields of a row that depend on the reply's text."""
         text = answer_text(reply.output)
         reading = self._read(task_question, text, reply.prompt_end)
@@ -110,9 +110,9 @@ class RecordFolder:
         model: str,
         stock_name: str,
         packages: Sequence[str],
-        wrapper_arguments: Mapping[str, Any],
+        wrapper_arguments: Mapping[str, object],
         pretrained: str,
-        prepared: Any,
+        prepared: object,
         requests: str,
         selection_id: str,
         selection: Mapping[str, Any],
