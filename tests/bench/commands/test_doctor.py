@@ -47,9 +47,9 @@ def test_every_known_checkpoint_is_listed_with_how_to_fetch_it(hub):
 
 
 def test_the_encoder_of_select_is_named_before_and_after_one_is_fetched(hub):
-    before = facts()["default encoder"]
-    assert before["select"] == "offline"
-    assert "downloads one" in before["knows more"] or "pip install" in before["knows more"]
+    default_encoder = facts()["default encoder"]
+    assert default_encoder["select"] == "offline"
+    assert "downloads one" in default_encoder["knows more"] or "pip install" in default_encoder["knows more"]
     put(hub, "clip-vit-base-patch32")
     assert facts()["default encoder"] == {"select": "clip:checkpoint=clip-vit-base-patch32"}
 

@@ -257,7 +257,7 @@ def test_counts_of_ranks_add_up_and_keep_the_first_text(monkeypatch):
         is_available=lambda: True,
         is_initialized=lambda: True,
         get_world_size=lambda: 2,
-        all_gather_object=lambda gathered, own: gathered.__setitem__(slice(None), parts),
+        all_gather_object=lambda gathered, part: gathered.__setitem__(slice(None), parts),
     )
     monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
     total = over_all_ranks(parts[0])

@@ -170,7 +170,7 @@ def hub_repositories(
     weights = []
     for name in encoders:
         is_checkpoint = "/" in name or name in known_checkpoints()
-        checkpoint = name if is_checkpoint else encoder_registry.ENCODERS.fact(name, "default_checkpoint")
+        checkpoint = name if is_checkpoint else encoder_registry.ENCODERS.fact(name, "default_checkpoint", "")
         entry = known_checkpoints().get(checkpoint)
         repository, revision = (entry.repository, entry.revision) if entry else (name, "main")
         is_commit = entry is not None and entry.is_pinned

@@ -128,8 +128,8 @@ def test_the_time_of_each_frame_is_written_before_it_if_asked(gpt, server, evalu
     for body in server.bodies:
         row = next(row for query, (row, _) in rows.items() if query in prompt_of(body))
         parts = body["messages"][0]["content"]
-        before = [parts[at - 1] for at, part in enumerate(parts) if part["type"] == "image_url"]
-        assert [part["text"] for part in before] == [f"<{seconds:.1f} seconds>" for seconds in row["times_seconds"]]
+        lead_parts = [parts[at - 1] for at, part in enumerate(parts) if part["type"] == "image_url"]
+        assert [part["text"] for part in lead_parts] == [f"<{seconds:.1f} seconds>" for seconds in row["times_seconds"]]
     (prompt,) = tmp_path.rglob("prompt.json")
     assert "seconds>" in prompt.read_text()
 
