@@ -1,11 +1,13 @@
 """Do the tests notice small changes of the code? A sample of mutations, each tested in a fork.
 
     python -m scripts.checks.mutations keyframes/samplers --number 20 --seed 1
-    python -m scripts.checks.mutations keyframes/samplers --number 20 --seed 1 --only 3 17 --tests tests/lab --mark slow
+    python -m scripts.checks.mutations keyframes/samplers --number 20 --seed 1 --only 3 17 --tests tests/lab
 
 A mutation flips a comparison or a sign, moves an integer by one, swaps two arguments, negates a condition or drops a
-branch. The tests are collected once; every fork replaces the code of one function, and ends at the first test that
-fails. Processes that a test starts run the code on disk, so a survivor is tested again with --write in a copy.
+branch. It is made in a git worktree that is thrown away, so code and tests are those of the last commit. The tests are
+collected once; for every mutation the file is written anew and a fork replaces the code of the function, so processes
+that a test starts run the change, too. First the tests of `make test` run, up to the first that fails; if none fails,
+the slow ones. The CSV says number, mutation, killed by (fast, slow, none, not tested) and the test that failed.
 """
 
 from __future__ import annotations
@@ -13,12 +15,15 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import csv
 import functools
 import importlib
 import os
 import random
 import resource
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -29,6 +34,10 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parents[2] / "focus_eval"
 MIN_CPU_SECONDS = 60.0
+MORE_TESTS = {
+    "bench/report": ["tests/bench/commands/test_report_commands.py"],
+    "keyframes/video": ["tests/keyframes/test_select_keyframes.py", "tests/keyframes/test_skip_damaged.py"],
+}
 OPPOSITES: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -146,9 +155,9 @@ def mutations_of(path: Path) -> Iterator[Mutation]:
         yield Mutation(path, index, names, node.lineno, *texts)  # type: ignore[attr-defined]
 
 
-def patch(mutation: Mutation) -> None:
-    """Replace the code of the mutated function in this process."""
-    code = compile(mutation.tree(), str(mutation.path), "exec")
+def patch(mutation: Mutation, tree: ast.Module) -> None:
+    """Replace the code of the mutated function, in a changed file, in this process."""
+    code = compile(tree, str(mutation.path), "exec")
     for name in mutation.names:
         code = next(item for item in code.co_consts if isinstance(item, CodeType) and item.co_name == name)
     module = ".".join(mutation.path.relative_to(PACKAGE.parent).with_suffix("").parts)
@@ -166,35 +175,61 @@ def patch(mutation: Mutation) -> None:
 
 
 class Forks:
-    """A plugin of pytest: runs the collected tests once unchanged, then once in a fork for each mutation."""
+    """A plugin of pytest: runs the collected tests once unchanged, then in forks for each mutation."""
 
-    def __init__(self, mutations: Sequence[tuple[int, Mutation]], *, is_near: bool) -> None:
-        self._mutations, self._is_near = mutations, is_near
+    def __init__(self, mutations: Sequence[tuple[int, Mutation]], rows: Path, limit: int | None) -> None:
+        self._mutations, self._rows, self._limit = mutations, rows, limit
+        self._failures = -1  # where a fork writes which tests failed
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
         items = list(session.items)
-        seconds = 0.0 if self._is_near else self._unchanged()
-        if seconds is None:
-            return None
-        for number, mutation in self._mutations:
-            # Tests of files that are named after the changed one, or import it, fail first.
-            near_items = [item for item in items if mutation.is_imported_by(item.path)]
-            session.items = (
-                near_items
-                if self._is_near
-                else sorted(items, key=lambda item, near_items=near_items: item not in near_items)
-            )
-            sys.stdout.flush()
-            if os.fork() == 0:
-                limit = int(max(MIN_CPU_SECONDS, 3 * seconds))
-                resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
-                patch(mutation)
+        stages = {
+            "fast": [item for item in items if item.get_closest_marker("slow") is None],
+            "slow": [item for item in items if item.get_closest_marker("slow") is not None],
+        }
+        if self._limit is None:
+            seconds = self._unchanged()
+            if seconds is None:
                 return None
-            _, status = os.wait()
-            verdict = {0: "SURVIVED", 1: "killed"}.get(os.waitstatus_to_exitcode(status), f"killed, status {status}")
-            print(f"{number:3} {verdict}: {mutation}", flush=True)
+            self._limit = int(max(MIN_CPU_SECONDS, 3 * seconds))
+        for number, mutation in self._mutations:
+            verdict, failure = "not tested", ""
+            for stage, stage_items in stages.items():
+                if not stage_items:
+                    continue
+                # Tests of files that are named after the changed one, or import it, fail first.
+                session.items = sorted(stage_items, key=lambda item, file=mutation: not file.is_imported_by(item.path))
+                outcome = self._changed(mutation)
+                if outcome is None:
+                    return None
+                status, failure = outcome
+                verdict = "none" if status == 0 else stage
+                if status != 0:
+                    failure = failure or f"status {status}"
+                    break
+            print(f"{number:3} killed by {verdict}: {mutation} ({failure})", flush=True)
+            with self._rows.open("a", newline="", encoding="utf-8") as file:
+                csv.writer(file, lineterminator="\n").writerow([number, str(mutation), verdict, failure])
         os._exit(0)
+
+    def _changed(self, mutation: Mutation) -> tuple[int, str] | None:
+        """Run the tests of this stage with a mutation; return (status, the test that failed), or None in the fork."""
+        original = mutation.path.read_bytes()
+        tree = mutation.tree()
+        # Processes that a test starts read the file; this process has read it before.
+        mutation.path.write_text(ast.unparse(tree) + "\n", encoding="utf-8")
+        reader, self._failures = os.pipe()
+        sys.stdout.flush()
+        if os.fork() == 0:
+            resource.setrlimit(resource.RLIMIT_CPU, (self._limit, self._limit))  # type: ignore[arg-type]
+            patch(mutation, tree)
+            return None
+        os.close(self._failures)
+        _, status = os.wait()
+        mutation.path.write_bytes(original)
+        with os.fdopen(reader, encoding="utf-8") as file:
+            return os.waitstatus_to_exitcode(status), file.readline().strip()
 
     def _unchanged(self) -> float | None:
         """Run all tests in a fork; return their processor seconds, or None in the fork."""
@@ -207,6 +242,10 @@ class Forks:
         print(f"\nunchanged: {seconds:.0f} processor seconds, exit {os.waitstatus_to_exitcode(status)}", flush=True)
         return seconds
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and self._failures >= 0:
+            os.write(self._failures, f"{report.nodeid}\n".encode())
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         """End a fork before its summary."""
@@ -214,33 +253,43 @@ class Forks:
         os._exit(int(exitstatus))
 
 
+def run_in_worktree(arguments: argparse.Namespace) -> None:
+    """Run this script in a worktree that is thrown away, with the package as committed there first on the path."""
+    checkout = PACKAGE.parent
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "checkout"
+        (Path(folder) / "shared").symlink_to(checkout.parent / "shared")
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree], cwd=checkout, check=True)
+        try:
+            command = [sys.executable, "-m", "scripts.checks.mutations", *sys.argv[1:]]
+            command += ["--in-place", "--rows", str(arguments.rows.resolve())]
+            subprocess.run(command, cwd=tree, env=os.environ | {"PYTHONPATH": str(tree)}, check=True)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=checkout, check=True)
+
+
 def main() -> None:
-    """Sample mutations of a folder of the package and print which survive."""
+    """Sample mutations of a folder of the package and print which tests notice each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="of the package, e.g. keyframes/samplers")
     parser.add_argument("--number", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, nargs="+", help="numbers of mutations of this sample")
-    parser.add_argument("--tests", nargs="+", help="tests to run; by default those of the same folder")
-    parser.add_argument("--near", action="store_true", help="only tests of files that import the changed one")
-    parser.add_argument("--mark", default="not slow")
-    parser.add_argument("--write", type=int, help="write this mutation into its file, and test nothing")
+    parser.add_argument("--tests", nargs="+", help="tests to run; by default those of the area")
+    parser.add_argument("--limit", type=int, help="processor seconds of a stage; by default 3 times those unchanged")
+    parser.add_argument("--rows", type=Path, default=Path("mutations.csv"), help="CSV to which each result is added")
+    parser.add_argument("--in-place", action="store_true", help="change files of this checkout, not of a worktree")
     arguments = parser.parse_args()
+    if not arguments.in_place:
+        return run_in_worktree(arguments)
     paths = sorted((PACKAGE / arguments.folder).rglob("*.py"))
     mutations = [mutation for path in paths for mutation in mutations_of(path)]
     sample = list(enumerate(random.Random(arguments.seed).sample(mutations, arguments.number)))
-    if arguments.write is not None:
-        mutation = sample[arguments.write][1]
-        mutation.path.write_text(ast.unparse(mutation.tree()) + "\n", encoding="utf-8")
-        return
     print(f"{len(mutations)} mutations in {len(paths)} files; {arguments.number} of them, seed {arguments.seed}")
-    run_mutations = [
-        (number, mutation) for number, mutation in sample if number in (arguments.only or range(len(sample)))
-    ]
-    tests = arguments.tests or [f"tests/{arguments.folder}"]
+    wanted = sample if arguments.only is None else [sample[number] for number in arguments.only]
+    tests = arguments.tests or [f"tests/{arguments.folder}", *MORE_TESTS.get(arguments.folder, [])]
     pytest.main(
-        ["-x", "-q", "--no-header", "--tb=no", "-m", arguments.mark, *tests],
-        plugins=[Forks(run_mutations, is_near=arguments.near)],
+        ["-x", "-q", "--no-header", "--tb=no", *tests], plugins=[Forks(wanted, arguments.rows, arguments.limit)]
     )
 
 
