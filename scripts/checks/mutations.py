@@ -21,6 +21,7 @@ import importlib
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -205,8 +206,11 @@ class Forks:
                     return None
                 status, failure = outcome
                 verdict = "none" if status == 0 else stage
-                if status != 0:
+                if status == -signal.SIGXCPU:
+                    failure = f"over {self._limit} processor seconds"
+                elif status != 0:
                     failure = failure or f"status {status}"
+                if status != 0:
                     break
             print(f"{number:3} killed by {verdict}: {mutation} ({failure})", flush=True)
             with self._rows.open("a", newline="", encoding="utf-8") as file:
@@ -281,7 +285,8 @@ def main() -> None:
     parser.add_argument("--in-place", action="store_true", help="change files of this checkout, not of a worktree")
     arguments = parser.parse_args()
     if not arguments.in_place:
-        return run_in_worktree(arguments)
+        run_in_worktree(arguments)
+        return
     paths = sorted((PACKAGE / arguments.folder).rglob("*.py"))
     mutations = [mutation for path in paths for mutation in mutations_of(path)]
     sample = list(enumerate(random.Random(arguments.seed).sample(mutations, arguments.number)))
