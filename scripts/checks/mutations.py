@@ -206,8 +206,8 @@ class Forks:
                     return None
                 status, failure = outcome
                 verdict = "none" if status == 0 else stage
-                if status == -signal.SIGXCPU:
-                    failure = f"over {self._limit} processor seconds"
+                if status in (-signal.SIGXCPU, -signal.SIGALRM):
+                    failure = f"over {self._limit} seconds"
                 elif status != 0:
                     failure = failure or f"status {status}"
                 if status != 0:
@@ -246,6 +246,10 @@ class Forks:
         print(f"\nunchanged: {seconds:.0f} processor seconds, exit {os.waitstatus_to_exitcode(status)}", flush=True)
         return seconds
 
+    def pytest_runtest_logstart(self) -> None:
+        if self._failures >= 0:  # a change may let a test wait forever
+            signal.alarm(self._limit or 0)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed and self._failures >= 0:
             os.write(self._failures, f"{report.nodeid}\n".encode())
@@ -280,7 +284,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, nargs="+", help="numbers of mutations of this sample")
     parser.add_argument("--tests", nargs="+", help="tests to run; by default those of the area")
-    parser.add_argument("--limit", type=int, help="processor seconds of a stage; by default 3 times those unchanged")
+    parser.add_argument("--limit", type=int, help="processor seconds of a stage, and seconds of a test")
     parser.add_argument("--rows", type=Path, default=Path("mutations.csv"), help="CSV to which each result is added")
     parser.add_argument("--in-place", action="store_true", help="change files of this checkout, not of a worktree")
     arguments = parser.parse_args()
