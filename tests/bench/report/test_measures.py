@@ -7,6 +7,9 @@ import pandas as pd
 import pytest
 
 from focus_eval.bench.report.measures import accuracy_figure, reported_figure
+from focus_eval.bench.report.recall_layouts import demo_tables
+from focus_eval.bench.report.run import load_run
+from tests.bench.report.simulated import Simulation, simulate_run
 
 
 def seeded(scores_by_seed, types):
@@ -27,3 +30,10 @@ def test_the_spread_over_seeds_is_of_the_same_mean_as_the_figure():
     assert over_types.spread == pytest.approx(0.0)
     assert (over_questions.ours, over_types.ours) == (pytest.approx(50), pytest.approx(50))
     assert reported_figure(part) == over_types
+
+
+def test_without_a_question_of_which_only_some_samplers_found_the_evidence_the_demo_states_no_effect(tmp_path):
+    for samplers, has_effect in ((("uniform", "topk"), True), (("uniform",), False)):
+        folder = simulate_run(tmp_path / "-".join(samplers), Simulation(samplers=samplers))
+        lead, *_ = demo_tables(load_run(folder), "uniform")
+        assert any("some samplers found the evidence" in note for note in lead.notes) == has_effect
