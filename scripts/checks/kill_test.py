@@ -1,9 +1,9 @@
 """Kill runs at random moments, by signals and by writes that end at some byte, and check the rows that are left.
 
-Eleven roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
+Twelve roads: selecting with recorded relevance, turning finished lines into Parquet, selecting with an encoder and its
 store, answering through a service on this machine, the same through lmms-eval, and selecting on a Ray cluster; then
 selecting in each engine and answering, in processes that SIGSEGV ends as a crashing decoder does; and selecting from
-videos that other processes decode, here and on Ray, one of which is killed, or whoever started them.
+videos that other processes decode, here, on Ray and in lmms-eval, one of which is killed, or whoever started them.
 Run: python -m scripts.checks.kill_test [--kills 10] [--roads select store] [--seed 0]
 """
 
@@ -25,7 +25,7 @@ from tests.support.bench.kills import Survived, kill_again_and_again, started
 from tests.support.keyframes.chat_server import ChatServer
 
 ROADS = ("select", "compact", "store", "answer", "lmms-eval", "ray", "crash-local", "crash-ray",
-         "crash-answer", "feed-local", "feed-ray")  # fmt: skip
+         "crash-answer", "feed-local", "feed-ray", "feed-lmms-eval")  # fmt: skip
 
 
 def main() -> None:
@@ -64,13 +64,13 @@ def _kill(name: str, folder: Path, n_questions: int, url: str, *, n_kills: int, 
     elif name == "ray":
         with _cluster() as address:
             _print(kill_roads.on_ray(folder / name, n_questions, address), folder, n_kills, seed)
-    elif name in ("answer", "crash-answer", "lmms-eval"):
+    elif name in ("answer", "crash-answer", "lmms-eval", "feed-lmms-eval"):
         import lmms_eval.evaluator  # noqa: F401 (once, before the forks)
 
         import focus_eval.bench.lmms.models.openai  # noqa: F401
 
-        if name == "lmms-eval":
-            road = kill_roads.lmms_eval(folder / name, n_questions, url)
+        if name.endswith("lmms-eval"):
+            road = kill_roads.lmms_eval(folder / name, n_questions, url, feeds=name.startswith("feed"))
         else:
             road = kill_roads.answering(folder / name, n_questions, url, crashes=name == "crash-answer")
         _print(road, folder, n_kills, seed)

@@ -113,12 +113,9 @@ def feeding(folder: Path, n_questions: int, engine: str, *, address: str = "") -
     """Select as `storing` does, from videos that other processes decode; the run, a worker or one of them is killed."""
     from focus_eval.bench.matrix.config import Resources
     from focus_eval.bench.matrix.engines import LocalEngine, RayEngine
-    from focus_eval.keyframes.video.feed import TINY_BYTES
 
     matrix = _storing_matrix(folder, n_questions)
-    # Worth processes that decode: a box without content follows one of the videos.
-    with sorted(Path(str(matrix.benchmarks[0].videos)).glob("*.mp4"))[0].open("ab") as file:
-        file.write((TINY_BYTES + 8).to_bytes(4, "big") + b"free" + bytes(TINY_BYTES))
+    _grow_past_tiny(Path(str(matrix.benchmarks[0].videos)))
     resources = Resources(gpus=0, cpus=1, decode_cores=2)
 
     def command(run: Path) -> None:
@@ -135,8 +132,20 @@ def feeding(folder: Path, n_questions: int, engine: str, *, address: str = "") -
     return Road(f"feed-{engine}", command, kinds=("SIGKILL", "SIGTERM", "SIGINT"), victims=victims)
 
 
+def _grow_past_tiny(videos: Path) -> None:
+    """Let a folder of videos be worth processes that decode: a box without content follows one of them."""
+    from focus_eval.keyframes.video.feed import TINY_BYTES
+
+    with sorted(videos.glob("*.mp4"))[0].open("ab") as file:
+        file.write((TINY_BYTES + 8).to_bytes(4, "big") + b"free" + bytes(TINY_BYTES))
+
+
 def _children(pid: int) -> list[int]:
-    return [int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()]
+    children = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # a thread may have ended meanwhile
+            children += [int(word) for word in path.read_text().split()]
+    return children
 
 
 def _ray_workers(pid: int) -> list[int]:
@@ -161,16 +170,29 @@ def answering(folder: Path, n_questions: int, url: str, *, crashes: bool = False
     return Road("answer", lambda run: complete_run(matrix, out=run))
 
 
-def lmms_eval(folder: Path, n_questions: int, url: str) -> Road:
-    """Answer through a service as lmms-eval's command line does, with `record`."""
-    write_answering_matrix(folder, n_questions, model=_NO_MODEL)
+def lmms_eval(folder: Path, n_questions: int, url: str, *, feeds: bool = False) -> Road:
+    """Answer through a service as lmms-eval's command line does, with `record`.
+
+    Args:
+        feeds: choose with an encoder from videos that other processes decode; the run or one of these is killed.
+    """
+    matrix = load_matrix(write_answering_matrix(folder, n_questions, model=_NO_MODEL))
     tasks = folder / "tasks"
     tasks.mkdir()
     lines = (resource_path("tasks") / f"{TASK}.yaml").read_text().splitlines()
     data = f"dataset_path: {folder / 'data'}"
     task = [data if line.startswith("dataset_path:") else line for line in lines]
     (tasks / f"{TASK}.yaml").write_text("\n".join(task))
-    return Road("lmms-eval", lambda run: _evaluate(run, tasks, folder / "home", url), digests=_recorded)
+    if not feeds:
+        return Road("lmms-eval", lambda run: _evaluate(run, tasks, folder / "home", url), digests=_recorded)
+    _grow_past_tiny(Path(str(matrix.benchmarks[0].videos)))
+    return Road(
+        "feed-lmms-eval",
+        lambda run: _evaluate(run, tasks, folder / "home", url, sampler="topk", encoder="offline"),
+        digests=_recorded,
+        kinds=("SIGKILL", "SIGTERM", "SIGINT"),
+        victims=lambda pid: [pid, *_children(pid)],
+    )
 
 
 def on_ray(folder: Path, n_questions: int, address: str) -> Road:
@@ -197,7 +219,7 @@ def _service(url: str) -> dict[str, Any]:
     return {"base_url": url, "num_concurrent": 8, "max_retries": 2, "timeout": 20}
 
 
-def _evaluate(record: Path, tasks: Path, home: Path, url: str) -> None:
+def _evaluate(record: Path, tasks: Path, home: Path, url: str, *, sampler: str = "uniform", **options: Any) -> None:
     """Answer the tasks with lmms-eval and the service at `url`, recording rows."""
     from lmms_eval.evaluator import simple_evaluate
     from lmms_eval.tasks import TaskManager
@@ -205,7 +227,8 @@ def _evaluate(record: Path, tasks: Path, home: Path, url: str) -> None:
     from focus_eval.bench.lmms.models.openai import FocusGPT4o
 
     os.environ["HF_HOME"] = str(home)
-    model = FocusGPT4o(record=str(record), sampler="uniform", frames=2, max_error_share=1.0, **_service(url))
+    options |= {"record": str(record), "sampler": sampler, "frames": 2, "max_error_share": 1.0, **_service(url)}
+    model = FocusGPT4o(**options)
     simple_evaluate(
         model=model,
         tasks=[TASK],

@@ -203,9 +203,15 @@ def _n_repeated(run: Path) -> int:
     A row may lie in both kinds of file while it is moved.
     """
     lines: Counter[tuple[str, str]] = Counter()
-    for path in run.glob("*/*/*.jsonl"):
-        lines.update((path.parent.name, values["question_id"]) for _, values in read_lines(path))
+    for part in _parts(run):
+        for path in part.glob("*.jsonl"):
+            lines.update((part.name, values["question_id"]) for _, values in read_lines(path))
     return sum(n - 1 for n in lines.values()) + sum(len(texts) > 1 for texts in row_texts(run).values())
+
+
+def _parts(run: Path) -> list[Path]:
+    """Return the folders of rows of a run, or of each cell that lmms-eval recorded."""
+    return sorted(path for pattern in ("*/*", "*/*/*") for path in run.glob(pattern) if path.is_dir())
 
 
 def row_texts(run: Path) -> dict[tuple[str, str], set[str]]:
@@ -214,7 +220,7 @@ def row_texts(run: Path) -> dict[tuple[str, str], set[str]]:
     Rows that record an error are left out: they are asked again.
     """
     answers: dict[tuple[str, str], set[str]] = {}
-    for part in sorted(run.glob("*/*")):
+    for part in _parts(run):
         for path in sorted(part.glob("*.jsonl")):
             for _, values in read_lines(path):
                 if not values.get("error"):
