@@ -50,7 +50,7 @@ __all__ = [
     "recall",
     "select_keyframes",
 ]
-# Modules of public names, imported at first use: `import focus_eval` takes milliseconds.
+# Modules of public names, imported at first use, so that `import focus_eval` takes only milliseconds.
 _HOMES = {
     "AskingSampler": "keyframes.samplers.base",
     "Choice": "keyframes.samplers.base",

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line; an interrupt while its code still loads ends it with code 130, as a later one does."""
+    """Run the command line; Ctrl-C exits with code 130, also while the code is still loading."""
     try:
         from focus_eval.cli import main as run
     except KeyboardInterrupt:

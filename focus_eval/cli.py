@@ -17,18 +17,18 @@ from typer.core import TyperGroup
 from focus_eval.core.errors import FocusEvalError, printable, unknown_name
 from focus_eval.core.extras import install_command
 
-# Our matrix products are small: BLAS threads doubled the processor time of the demo's report. Networks set their own
-# threads.
+# Use one BLAS thread: our matrix products are small, and more threads doubled the processor time of the demo's report.
+# Networks set their own threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-_MOST_CHARACTERS = 2000  # of an error message
+_MOST_CHARACTERS = 2000  # limit of an error message
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 
 
 class _Commands(TyperGroup):
-    """The commands, by what a user may have.
+    """The commands, listed in the help under the headings of `COMMANDS`.
 
-    The options for completion take the name of a shell too, where typer's own detect it.
+    The options for completion also accept the name of a shell, which typer's own options can only detect.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -42,7 +42,7 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands under a heading for each thing that a user may have."""
+        """Write the commands under the headings of `COMMANDS`."""
         width = max(map(len, self.commands))
         limit = formatter.width - 6 - width
         for heading, commands in COMMANDS.items():

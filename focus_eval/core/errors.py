@@ -31,7 +31,7 @@ class RowsChanged(InvalidInput):
     """A run wrote to the rows while they were read; reading them again succeeds.
 
     Args:
-        change: the file or folder, and what happened to it.
+        change: text that names the file or folder and says what happened to it.
     """
 
     def __init__(self, change: str) -> None:
@@ -48,7 +48,7 @@ class MissingDependency(FocusEvalError, ImportError):
 
 
 class PluginError(FocusEvalError):
-    """A plugin that cannot be loaded, is of another kind than registered, or uses a name that is taken."""
+    """A plugin that cannot be loaded, is not of the kind it is registered as, or uses a name that is taken."""
 
 
 class MissingWeights(FocusEvalError):
@@ -60,7 +60,7 @@ class VideoError(FocusEvalError):
 
 
 class DamagedFrame(VideoError):
-    """A frame that cannot be decoded, of a file whose other frames may be."""
+    """One frame cannot be decoded; other frames of the same file may still be decodable."""
 
 
 class EncoderError(FocusEvalError):
@@ -91,19 +91,20 @@ class RunError(FocusEvalError):
     """A run that cannot continue (locked folder, too many failed questions)."""
 
 
-# A message that suggests a near name also lists all names if there are at most this many.
+# A message that suggests a similar name also lists all names if there are at most this many of them.
 MOST_LISTED = 8
 
 
 def is_device_failure(error: BaseException) -> bool:
-    """Return True if `error` says that the GPU itself failed, so that later calls on it in this process fail too."""
+    """Return True if `error` says that the GPU failed and that all later GPU calls of this process will fail too."""
     return type(error).__name__ == "AcceleratorError" or "CUDA error" in str(error)
 
 
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> UnknownName:
     """Return, without raising it, the error for a `name` that is not one of `names`.
 
-    The message has the nearest of `names`; it lists all of them if they are at most `MOST_LISTED` or none is near.
+    The message suggests the most similar of `names`. It lists all `names` if there are at most `MOST_LISTED`, or if
+    none is similar.
     """
     options = sorted(names)
     hint = nearest(name, options)
@@ -113,7 +114,7 @@ def unknown_name(kind: str, name: str, names: Iterable[str]) -> UnknownName:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a hint at the closest of `names`, such as "; did you mean 'focus'?", or "" if none is close to `name`."""
+    """Return a hint such as "; did you mean 'focus'?" with the most similar of `names`; "" if none is similar."""
     # Compare the first word only: users append options after a space.
     matches = difflib.get_close_matches(name.split(" ")[0], list(names), n=1, cutoff=0.6)
     return f"; did you mean {matches[0]!r}?" if matches else ""

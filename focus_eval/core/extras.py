@@ -24,11 +24,11 @@ def install_command(extra: str) -> str:
 
 @cache
 def _origin() -> tuple[str, str, str]:
-    """Pip's options, the requirement before `[extra]`, and the address after it ("" for none)."""
+    """Three parts of the command: pip's options, the text before `[extra]`, and the address after it ("" for none)."""
     if (_ROOT / "pyproject.toml").is_file():  # running from a checkout
         return "-e ", str(_ROOT), ""
     try:
-        # PEP 610: present when the package was not installed from an index.
+        # pip writes this file (PEP 610) only if the package was installed from an address, not from an index.
         origin = json.loads(distribution("focus-eval").read_text("direct_url.json") or "{}")
     except (PackageNotFoundError, ValueError):
         origin = {}
@@ -38,5 +38,5 @@ def _origin() -> tuple[str, str, str]:
             address = f"{vcs['vcs']}+{address}@{vcs['commit_id']}"
         return "", "focus-eval", address
     path = Path(url2pathname(urlsplit(address).path))
-    # The wheel was moved after the install: give its name only.
+    # If the wheel was moved or deleted after the install, its old path is of no use: give the file name only.
     return "", str(path) if path.exists() else path.name, ""

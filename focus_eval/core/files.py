@@ -1,4 +1,4 @@
-"""Writes files whole or not at all."""
+"""Writes files atomically: readers see the old file or the complete new one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def replace_file(path: Path) -> Iterator[Path]:
     Raises:
         InvalidInput: the folder does not exist or cannot be written.
     """
-    # Random name: threads share a process id, and processes of two nodes may collide on one disk.
+    # The name must be random: threads share a process id, and on a shared disk two machines may use the same one.
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         yield part

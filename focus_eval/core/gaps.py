@@ -8,9 +8,9 @@ from focus_eval.core.types import IntArray
 
 
 def halve_widest_gaps(frames: IntArray, n: int, n_frames: int) -> IntArray:
-    """Return `frames` and further ones, `n` in all, ascending; each new frame halves the gap that is widest then.
+    """Return `n` frames, ascending: `frames`, and new ones that are added one by one in the middle of the widest gap.
 
-    A gap is a run of frames of `[0, n_frames)` without a chosen one; the earlier of equally wide ones is halved first.
+    A gap is a run of frames of `[0, n_frames)` that are not selected. Of equally wide gaps the earliest is halved.
 
     Args:
         frames: distinct, at most `n`; `n` is at most `n_frames`.

@@ -1,4 +1,6 @@
-"""Finds by entry point what `external` offers to `bench`, and the package of research to both: they must not import it.
+"""Finds objects of packages that the caller must not import, through entry points.
+
+For example, `bench` uses functions of `focus_eval.external` this way.
 
 load_selections = offered("load_selections")  # InvalidInput where focus_eval.external is missing
 """
@@ -14,11 +16,11 @@ GROUP = "focus_eval.offers"
 
 
 def offered(name: str, *, offered_by: str = "focus_eval.external", install: str = "") -> Any:
-    """Return the object that an entry point of the group offers as `name`.
+    """Return the object that another package offers under `name` by an entry point.
 
     Args:
-        offered_by: package that offers it, for the error.
-        install: how to install that package, for the error; "" where nothing but the whole install has it.
+        offered_by: package that offers the object; named in the error.
+        install: command that installs that package, for the error; "" if only a complete install contains it.
 
     Raises:
         InvalidInput: the package that offers it is missing from this install.

@@ -28,7 +28,7 @@ _NOT_THAT = object()
 _TEXTS = tuple[str, ...]
 _PLAIN = (bool, int, float, str, type(None))
 _NO_LIMITS: Mapping[str, object] = {}
-# The first colon before an assignment ends the name: `peaks.py:Peaks:gap=2` names `peaks.py:Peaks`.
+# The name ends at the first colon that `option=` follows: in `peaks.py:Peaks:gap=2` the name is `peaks.py:Peaks`.
 _NAME_WITH_OPTIONS = re.compile(r"(?P<name>.+?):(?P<options>[A-Za-z_]\w*=.*)", re.DOTALL)
 _NEXT = re.compile(r",(?=\s*[A-Za-z_]\w*\s*=)")
 
@@ -50,7 +50,8 @@ def option(
     A range applies to numbers only, so an option of type `float | Literal["auto"]` may have one.
 
     Args:
-        added: True if the option is newer than stored rows of the sampler; its default then keeps their ids.
+        added: True if the sampler had stored rows before it got this option. The option is then left out of a row's id
+            while it has its default, so that those rows keep their ids.
     """
     limits = {"above": above, "at least": at_least, "at most": at_most, "added": "later" if added else None}
     return field(default=default, metadata={word: limit for word, limit in limits.items() if limit is not None})
@@ -64,7 +65,7 @@ def make(owner: str, kind: Callable[..., T], values: Mapping[str, object]) -> T:
 
     Raises:
         UnknownName: an option that is not declared; the message has the nearest name.
-        InvalidInput: a value of another type or outside its range, or an option without a default left out.
+        InvalidInput: a value has the wrong type or is outside its range, or a required option is missing.
     """
     options = read_options(owner, declared_types(kind), values)
     try:
@@ -77,7 +78,7 @@ def make(owner: str, kind: Callable[..., T], values: Mapping[str, object]) -> T:
 def declared_types(kind: Callable[..., object]) -> dict[str, object]:
     """Return the options of a class by name, with their declared types: its fields, or its constructor's keywords.
 
-    A constructor that takes any keyword (`**options`) has the fields of the class's `options_type` besides.
+    If the constructor accepts `**options`, the fields of the class's `options_type` are included.
     """
     if isinstance(kind, type) and is_dataclass(kind):
         return field_types(kind)
@@ -93,8 +94,8 @@ def declared_types(kind: Callable[..., object]) -> dict[str, object]:
 def parse_named(text: str) -> tuple[str, dict[str, str]]:
     """Split `name:option=value,option=value` into the name and its options as text; options are optional.
 
-    A colon ends the name, and a comma an option, only where `option=` follows: values may hold commas, and a text
-    without `option=` is all name.
+    A colon or a comma separates only if `option=` follows it. Values may therefore contain commas, and a text without
+    any `option=` is the name as a whole.
 
     Raises:
         InvalidInput: an option that is given twice, or an argument that is not a string.
@@ -160,8 +161,8 @@ def check_names(owner: str, names: Iterable[str], values: Iterable[str]) -> None
 def read_options(owner: str, hints: Mapping[str, object], values: Mapping[str, object]) -> dict[str, Any]:
     """Return `values` in the types that `hints` declare, by option name.
 
-    Text ("0.25", "auto", "none", "true") is read as the declared type; other values are checked against it. Values of
-    a declared type other than a number, text, boolean, path or None are returned as they are.
+    A text such as "0.25", "auto", "none" or "true" is converted to the declared type; any other value is checked
+    against that type. If the declared type is none of number, text, boolean, path and None, the value is not checked.
 
     Raises:
         UnknownName: an option without a hint.
@@ -175,7 +176,7 @@ def read_value(owner: str, name: str, hint: object, value: object) -> object:
     """Return the `value` of option `name` in the type `hint`, parsed if it is text; the range is not checked here.
 
     Raises:
-        InvalidInput: a value of another type.
+        InvalidInput: `value` does not have the type `hint`.
     """
     parsed = _from_text(value.strip(), hint) if isinstance(value, str) else _typed(value, hint)
     if parsed is _NOT_THAT:
@@ -227,14 +228,15 @@ def _members(hint: object) -> tuple[object, ...]:
 
 
 def _is_plain(member: object) -> bool:
-    """True if `member` is a type that options parse and check: see `_PLAIN`, a Literal, or a list of texts."""
+    """True if this module can parse and check the type `member`: one of `_PLAIN`, a Literal, or a list of texts."""
     return member in _PLAIN or get_origin(member) is Literal or member == _TEXTS
 
 
 def _typed(value: object, hint: object) -> object:
-    """Return `value` as one of the types of `hint`, without parsing text; `_NOT_THAT`, a marker, if none fits.
+    """Return `value` as one of the types of `hint`, without parsing text; the marker `_NOT_THAT` if no type fits.
 
-    An int fits a float; no boolean fits a number; NaN and infinity fit nothing. Other types than plain ones fit always.
+    An int is accepted as a float. A boolean is not accepted as a number, and NaN and infinity are never accepted. If
+    `hint` has a type that `_is_plain` rejects, every value is accepted.
     """
     is_boolean = isinstance(value, bool)
     number = value if isinstance(value, (int, float, np.integer, np.floating)) and not is_boolean else None
@@ -257,7 +259,7 @@ def _typed(value: object, hint: object) -> object:
 
 
 def _from_text(text: str, hint: object) -> object:
-    """`text` parsed as the narrowest type of `hint` that fits; `_NOT_THAT`, a marker, if none does."""
+    """`text` parsed as the narrowest type of `hint` that fits; the marker `_NOT_THAT` if no type fits."""
     members = _members(hint)
     if type(None) in members and text.lower() in ("none", "null"):
         return None
@@ -270,7 +272,7 @@ def _from_text(text: str, hint: object) -> object:
             try:
                 return number(text)
             except ValueError:
-                # A caller that guessed types may have turned 8 into 8.0.
+                # Accept "8.0" for an int: a caller that guesses types may have written the 8 of a user that way.
                 if number is int and float not in members and re.fullmatch(r"[+-]?\d+\.0+", text):
                     return int(float(text))
     if Path in members:
@@ -281,7 +283,7 @@ def _from_text(text: str, hint: object) -> object:
 def _refusal(
     owner: str, name: str, hint: object, value: object, limits: Mapping[str, object] = _NO_LIMITS
 ) -> InvalidInput:
-    """The error for a `value` of another type than `hint` or outside `limits`, with what is expected."""
+    """The error for a `value` that is not of the type `hint` or is outside `limits`; it says what is expected."""
     words: dict[object, str] = {
         int: "an integer",
         float: "a finite number",

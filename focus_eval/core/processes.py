@@ -1,4 +1,4 @@
-"""Counts the cores and bytes that this process may use, starts processes that it outlives, and ties them to itself."""
+"""Counts the cores and bytes that this process may use, and runs functions in child processes that end with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from typing import TypeVar
 
 R = TypeVar("R")
 P = TypeVar("P")
-# Limits of control groups, of the container or of one within it.
+# Folder of the control groups, which hold the limits of the container, and the file that names the groups of this
+# process, which may lie within the container.
 _CGROUP = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 
@@ -24,7 +25,7 @@ _OWN_GROUPS = Path("/proc/self/cgroup")
 def n_cores() -> int:
     """Return the number of processor cores that this process may use, within the quotas of its control groups."""
     n = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # No limit is written "max 100000" in cgroup v2 and -1 in v1.
+    # Without a limit, cgroup v2 has "max 100000", which is no number (suppressed here), and v1 has -1.
     for group in _groups("cpu"):
         with suppress(OSError, ValueError):
             quota, period = map(float, (group / "cpu.max").read_text().split())
@@ -48,7 +49,7 @@ def memory_bytes() -> int | None:
 
 
 def _groups(controller: str) -> set[Path]:
-    """Folders of the groups that this process is in and of those above them, in cgroup v2 and in `controller`'s v1."""
+    """Folders of the control groups of this process and of their parents, for cgroup v2 and v1 of `controller`."""
     groups = {_CGROUP, _CGROUP / controller}
     with suppress(OSError):
         for line in _OWN_GROUPS.read_text().splitlines():
@@ -62,14 +63,17 @@ def _groups(controller: str) -> set[Path]:
 
 
 def follow_parent() -> None:
-    """End this process, which multiprocessing started, with its parent, also if that is killed; leave Ctrl-C to it."""
+    """Make this child process end when its parent ends, even if the parent is killed, and ignore Ctrl-C.
+
+    Only for processes that multiprocessing started.
+    """
     # The terminal sends Ctrl-C to every process; the parent handles it and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
     def wait() -> None:
-        """Wait for the parent's end, then leave at once."""
+        """Wait until the parent ends, then end this process at once."""
         parent.join()
         os._exit(1)
 
@@ -77,10 +81,10 @@ def follow_parent() -> None:
 
 
 class ProcessDied(Exception):
-    """Raised when a function ended its process.
+    """The process of a `DisposableProcess` ended before the function returned.
 
     Args:
-        exit_code: of the process; negative for a signal.
+        exit_code: exit code of the process; minus the signal's number if a signal ended it.
     """
 
     def __init__(self, exit_code: int) -> None:
@@ -89,14 +93,15 @@ class ProcessDied(Exception):
 
     @property
     def signal_number(self) -> int | None:
-        """The signal that ended the process; None if it left by itself."""
+        """Number of the signal that ended the process; None if the process exited by itself."""
         return -self.exit_code if self.exit_code < 0 else None
 
 
 class DisposableProcess:
-    """A process of its own for functions that may end their process, such as a decoder of a damaged file.
+    """A child process for functions that may crash, such as the decoder of a damaged file.
 
-    It is started by the first call, and again by the one after its end. One thread at a time may call it.
+    The first `call` starts the process; if the process has died, the next `call` starts a new one. Only one thread at
+    a time may use the object.
     """
 
     def __init__(self) -> None:
@@ -104,20 +109,23 @@ class DisposableProcess:
         self._line: Connection | None = None
 
     def call(self, function: Callable[..., R], *arguments: object, progress: Callable[[P], None] | None = None) -> R:
-        """Return `function(*arguments)`, computed there, or raise what it raises; all of it is pickled.
+        """Return `function(*arguments)`, computed in the child process, or raise the function's error.
+
+        Function, arguments, result and error are pickled.
 
         Args:
-            progress: called here with what the function passes to its own argument `progress`; None: it gets none.
+            progress: called in this process with each value that the function passes to its own argument `progress`.
+                None: the function gets no such argument.
 
         Raises:
             ProcessDied: the process ended before it replied.
         """
         if self._line is None:
             self._line, line = multiprocessing.Pipe()
-            # Not a fork: threads of this process may hold locks.
+            # "spawn", because a forked child would inherit locks that other threads of this process hold.
             self._process = multiprocessing.get_context("spawn").Process(target=_serve, args=(line,), daemon=True)
             self._process.start()
-            line.close()  # so that end of file is seen here when the child exits
+            line.close()  # the child alone holds its end, so that reading here ends when the child exits
         try:
             self._line.send((function, arguments, progress is not None))
             while True:
@@ -154,7 +162,7 @@ class DisposableProcess:
 
 
 def _serve(line: Connection) -> None:
-    """Call the functions that come from `line`, and send back what they pass to `progress` and return or raise."""
+    """Call each function that arrives on `line`; send back its progress values, then its result or its error."""
     follow_parent()
     with suppress(EOFError):
         while True:

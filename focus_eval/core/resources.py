@@ -19,9 +19,11 @@ from focus_eval.core.errors import InvalidInput
 if TYPE_CHECKING:
     import yaml
 
-# Bound on expanded values: nested YAML aliases can stand for billions (our files stay far below).
+# Limit on the number of values with aliases expanded: a short YAML file with nested aliases can stand for billions of
+# values. The files of this package stay far below.
 MOST_YAML_VALUES = 1_000_000
-# Our longest file has 20 thousand characters; a key of ten megabytes took a minute to parse.
+# Limit on the length of a YAML file: a key of ten megabytes took a minute to parse. The longest file of this package
+# has 20 thousand characters.
 MOST_YAML_CHARACTERS = 1_000_000
 HALF_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _GZIP = b"\x1f\x8b"
@@ -36,7 +38,7 @@ _IN_REPOSITORY = {
 def resource_path(name: str) -> Path:
     """Return the folder of files that come with the package, e.g. "tasks".
 
-    `name` is a key of `_IN_REPOSITORY`. The folder is that of the wheel if it is there, else the checkout's.
+    `name` is a key of `_IN_REPOSITORY`. The folder lies in the installed package, or else in the checkout.
     """
     installed = _PACKAGE / "_data" / name
     return installed if installed.is_dir() else _PACKAGE.parent / _IN_REPOSITORY[name]
@@ -117,7 +119,7 @@ def parse_json(text: str, *, location: str) -> object:
     """Return the value of a JSON text. Raises as `read_json`, with messages that start with `location`."""
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys)
-        # JSON can hold a lone surrogate only as an escape.
+        # In JSON a lone surrogate can only be written as an escape: without one there is nothing to replace.
         return whole_texts(value) if HALF_ESCAPED.search(text) else value
     except _RepeatedKey as error:
         raise InvalidInput(f"{location}: the key {error.args[0]!r} is written twice in one object") from None
@@ -213,7 +215,7 @@ def _name_line_in_errors(path: Path) -> Iterator[None]:
 
 
 def _count_values(node: yaml.Node, path: Path) -> int:
-    """Return the number of values in YAML `node` with its aliases expanded; stops growing at 10 `MOST_YAML_VALUES`.
+    """Return the number of values in YAML `node` with its aliases expanded; at most `10 * MOST_YAML_VALUES`.
 
     Raises InvalidInput, with file and line, for an alias that contains itself.
     """
@@ -224,7 +226,7 @@ def _count_values(node: yaml.Node, path: Path) -> int:
         current, is_done = stack.pop()
         key = id(current)
         value = getattr(current, "value", None)
-        # scalars have no entries; a mapping's entries are (key, value) pairs
+        # The value of a scalar node is text, without entries; the entries of a mapping are (key, value) pairs.
         entries = value if isinstance(value, list) else []
         children = [child for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
         if is_done:

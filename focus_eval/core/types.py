@@ -26,17 +26,19 @@ Pixels = NDArray[np.uint8]
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-# Frames fed for a short selection: exactly the chosen ones, or those the AKS evaluation code would feed.
+# Which frames a model is fed if a selection has fewer than K: exactly the chosen ones, or those that the evaluation
+# code of AKS would feed.
 FramePolicy = Literal["exact", "aks"]
 # Pixels of a video: as the file stores them, or as a screen shows them (see `video.colour`).
 PixelForm = Literal["stored", "display"]
-# Positions that a sampler counts if the rate varies: frames, as published code does, or even steps of time.
+# What a sampler counts in a video whose frame rate varies: frames, as published code does, or equal steps of time.
 Timeline = Literal["frames", "seconds"]
-# How an answer's text is read: an option named without doubt, or lmms-eval's own rules with their random guess.
+# How an answer's text is read: "strict" accepts only an option that is named without doubt; "lmms_eval" applies the
+# rules of lmms-eval, which guess at random if no option is found.
 AnswerParsing = Literal["strict", "lmms_eval"]
-# One reply to every prompt, or the reply to each kind of prompt by a phrase that the prompt holds.
+# One reply to every prompt; or several replies, each by a phrase that identifies the prompts it answers.
 ExampleReplies = str | Mapping[str, str]
-# Coarse pulls are drawn per question, or once per video and shared by its questions.
+# Whether coarse pulls are drawn anew for each question, or once per video and shared by its questions.
 CoarseSeed = Literal["question", "video"]
 
 
@@ -44,7 +46,7 @@ def frozen_ints(values: ArrayLike) -> IntArray:
     """Return a read-only 1-D int64 copy of `values`.
 
     Raises:
-        InvalidInput: values that are not integers; 0.9 is not frame 0.
+        InvalidInput: values that are not integers; floats are refused, so that 0.9 does not become frame 0.
     """
     flat = np.asarray(values).reshape(-1)
     if flat.size and flat.dtype.kind not in "iu":
@@ -65,7 +67,8 @@ def whole_number(value: object, label: str, *, at_least: int = 1) -> int:
     """Return `value` as an int.
 
     Raises:
-        InvalidInput: a value that is not a whole number (True, 2.5, "8"), or one below `at_least`; named as `label`.
+        InvalidInput: `value` is not a whole number (True, 2.5, "8"), or is below `at_least`; the message calls it
+            `label`.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise InvalidInput(f"{label} must be an integer, got {value!r}")
@@ -75,7 +78,7 @@ def whole_number(value: object, label: str, *, at_least: int = 1) -> int:
 
 
 def example_reply_to(prompt: str, replies: ExampleReplies) -> str:
-    """Return the reply to a prompt: of several the first whose phrase it holds; "" for none."""
+    """Return the reply to `prompt`: the first of `replies` whose phrase the prompt contains; "" if none matches."""
     if isinstance(replies, str):
         return replies
     return next((reply for phrase, reply in replies.items() if phrase in prompt), "")
@@ -85,7 +88,7 @@ def finite_seconds(values: ArrayLike, label: str) -> FloatArray:
     """Return times as float64, `(n,)`.
 
     Raises:
-        InvalidInput: values that are not finite numbers; named as `label`.
+        InvalidInput: values that are not finite numbers; the message calls them `label`.
     """
     try:
         times = np.asarray(values, dtype=np.float64).reshape(-1)
@@ -117,8 +120,8 @@ def usable_path(value: object, label: str) -> Path:
 
 
 def local_path(value: str | Path) -> Path:
-    """Return a path, or the path in a `file:` address."""
-    # `Path` makes "file:/x" of "file:///x".
+    """Return `value` as a path; a `file:` address gives the path in it."""
+    # One slash is accepted too, because `Path("file:///x")` becomes "file:/x".
     address = re.fullmatch(r"file:(?://(?:localhost)?)?(/.*)", str(value), re.DOTALL)
     return Path(url2pathname(address[1])) if address else Path(value)
 
@@ -141,7 +144,7 @@ def checked_query(query: str) -> str:
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """Length and frame rate of a video, which is all that a sampler knows of it besides relevance.
+    """Length and frame rate of a video: all that a sampler knows about the video besides relevance.
 
     >>> VideoInfo(n_frames=3000, fps=30.0).duration_seconds
     100.0
@@ -153,7 +156,7 @@ class VideoInfo:
         reference_frames: ascending indices of frames that others may refer to; None if unknown or not requested.
 
     Raises:
-        InvalidInput: a count, a rate or one of these frames outside its range.
+        InvalidInput: `n_frames`, `fps` or one of the listed frames is outside its range.
     """
 
     n_frames: int
@@ -185,7 +188,7 @@ class VideoInfo:
         return [min(int(time * self.fps + 0.5), self.n_frames - 1) for time in times_seconds]
 
     def frames_every(self, seconds: float) -> IntArray:
-        """Return frames `round(j * seconds * fps)` for j = 0, 1, .. of `[0, n_frames)`, ascending, each once.
+        """Return a frame every `seconds`: `round(j * seconds * fps)`, j = 0, 1, .., below `n_frames`, each once.
 
         Raises:
             InvalidInput: seconds that are not above 0.
@@ -258,10 +261,10 @@ _OPTION_LABEL = re.compile(r"^\(?[a-z0-9](?:\)|[.:])\s*(?=\S)")
 
 @lru_cache(maxsize=65536)
 def content_key(video: str, text: str, options: tuple[str, ...] = (), answer: str = "") -> str:
-    """Return "QUESTION-ANSWER", two hexadecimal digests that identify a question's content however a file writes it.
+    """Return "QUESTION-ANSWER", two hexadecimal digests that identify a question by its content.
 
-    Case, white space and the form of Unicode do not count, nor do the folder and suffix of a video and the letters
-    before options.
+    Differences in how files write the same question are ignored: case, white space and Unicode form, the folder and
+    suffix of the video, and the letters before options.
     """
     name = _FILE_SUFFIX.sub("", folded(video.replace("\\", "/").rpartition("/")[2]))
     texts = [_OPTION_LABEL.sub("", folded(option)) for option in options]
@@ -279,11 +282,11 @@ def query_text(question: Question, form: str = "question") -> str:
     """Return the text that an encoder compares frames with.
 
     Args:
-        form: "question" (what FOCUS and AKS use), "question_and_options" (a line per option after it), or a template
-            with `{question}` and perhaps `{options}`.
+        form: "question" (what FOCUS and AKS use), "question_and_options" (the question, then one line per option), or a
+            template that contains `{question}` and optionally `{options}`.
 
     Raises:
-        InvalidInput: a form that is neither.
+        InvalidInput: `form` is none of these.
     """
     check_query_form(form)
     if form == "question":
@@ -358,15 +361,17 @@ class Selection:
         k: requested keyframes.
         sampler: registered name of the sampler.
         options: every option of the sampler, defaults included.
-        pulled_frames, pulled_relevance: of the question's own text, shape `(n,)`, in pull order.
-        text_pulls: the same for other texts.
-        looked_frames: frames whose pictures the sampler looked at itself, in that order, `(n,)`.
-        model_usage: use of a model, keyed like `samplers.asking.ModelUsage`; {} without a model.
+        pulled_frames, pulled_relevance: frames pulled for the question's own text, in pull order, and their relevance,
+            both `(n,)`.
+        text_pulls: frames pulled for other texts, and their relevance.
+        looked_frames: frames whose pictures the sampler looked at itself, in the order of looking, `(n,)`.
+        model_usage: counts of the model's use, with the names of `samplers.asking.ModelUsage`; {} without a model.
         scanned_frames: frames shown to the scan encoder, ascending, `(n_scanned,)`; empty without one.
         scales: one factor in (0, 1] per keyframe, by which to shrink width and height; None: full size for all.
         clips: the arms of a bandit sampler, ascending; empty for others.
         facts: further facts from the sampler (why it stopped, a named fallback), JSON values only.
-        seconds_apart: processor seconds of the choice in a process of the sampler's own; 0 for samplers of this one.
+        seconds_apart: processor seconds that a sampler used in its own process; 0 for a sampler that runs in this
+            process.
     """
 
     keyframes: tuple[int, ...]
@@ -416,7 +421,7 @@ class Selection:
 
     @property
     def share_scored(self) -> float:
-        """Number of pulls divided by the frames of the video; can exceed 1 if frames are scored for several texts."""
+        """Number of pulls divided by the number of frames; above 1 if frames are scored for several texts."""
         return self.n_pulls / self.video.n_frames
 
     @property

@@ -35,18 +35,20 @@ FAULT, NOTE = "fault", "note"
 SAME_ANSWERS = 0.99
 # Selections count as the same if this share of questions has equal frames.
 SAME_FRAMES = 0.99
-# Fewer shared questions cannot rule out chance.
+# Least number of shared questions for a finding: with fewer, equal answers may be chance.
 MIN_SHARED = 30
-# Highest agreement seen with different selections; more than chance allows at this rate is a fault.
+# Largest share of equal answers seen with different selections. It is a fault if runs that agree at this rate would
+# give as many equal answers with no more than the probability below.
 HONEST_AGREEMENT = 0.98
 CHANCE_OF_HONEST_AGREEMENT = 1e-3
-# Largest probability of such agreement by chance.
+# Report a part of the questions only if chance gives its agreement with at most this probability (`arrival_by_part`).
 CHANCE_OF_AGREEMENT = 1e-6
-# Annotated numbers are all among the fed frames only rarely by chance.
+# Report a series if, in more than this share of its checked questions, all annotated numbers are among the fed frame
+# numbers: chance rarely does that.
 POSITIONS_FED = 0.5
 # A larger share of unparsed answers is a fault, since they count as wrong.
 MAX_UNPARSED = 0.05
-# Half of the log's fifth decimal.
+# Largest rounding error of a figure that a log states to five decimals.
 ROUNDING = 5.1e-6
 # Frame rates closer than this are equal.
 SAME_RATE = 0.1
@@ -54,18 +56,18 @@ SAME_RATE = 0.1
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedSeries:
-    """The rows of one selection that one model answered, or of one selection alone.
+    """The rows of one selection and of one model's answers to it, or of a selection that no model answered.
 
     Args:
         name: name of the series in findings.
         model: "" for a selection alone.
         selections, answers: rows by question id, without rows that have an error.
-        errors: what failed, by question id: the answer's error, or the selection's where no model answered.
+        errors: error by question id: that of the answer, or that of the selection if no model answered.
         origin: an imported file's statements about itself; None for a run of this project.
         prompt: the first prompt of the cell, "" if not recorded.
         expected: all questions of the benchmark; empty if not known.
         run: name of the run.
-        videos: of each video of the benchmark, the files that rows of the run are of; empty if not recorded.
+        videos: by video, the states of the file from which the run's rows were made; empty if not recorded.
     """
 
     name: str
@@ -171,7 +173,7 @@ def series_of(runs: Sequence[Run], expected: Sequence[Question] = ()) -> list[Ch
 
 def _series_of_run(run: Run, expected: Sequence[Question]) -> Iterator[CheckedSeries]:
     """Yield the series of one run; for an imported file without readable rows, a series with its origin alone."""
-    # By benchmark too: benchmarks may number their questions alike.
+    # Key by benchmark too, because two benchmarks may use the same question ids.
     selections: dict[tuple[str, str], dict[str, SelectionRow]] = {}
     variants: dict[tuple[str, str], SelectionRow] = {}
     errors: dict[tuple[str, str, str], dict[str, str]] = {}
@@ -212,7 +214,7 @@ def _series_of_run(run: Run, expected: Sequence[Question]) -> Iterator[CheckedSe
             run=run.name,
             videos=_files_of_videos(run, benchmark),
         )
-    if not variants:  # nothing of the file could be read
+    if not variants:  # no row of the file could be read
         for document in run.logs.values():
             yield CheckedSeries(name=run.name, origin=LogOrigin.from_document(document))
 
@@ -268,7 +270,7 @@ class ComparableSeries:
 
     @property
     def name(self) -> str:
-        """Names of up to three series; of more, the first name and the number of others."""
+        """Names of all series if they are at most three, else the first name and the number of the rest."""
         names = [item.name for item in self.series]
         return ", ".join(names) if len(names) <= 3 else f"{names[0]} and {len(names) - 1} others"
 
@@ -292,7 +294,7 @@ class SeriesPair:
         return self.a.answers[ids[0]].answer == self.b.answers[ids[1]].answer
 
     def is_nested(self, ids: tuple[str, str]) -> bool:
-        """Return True if one series was fed all frames of the other, or both the same: answers may well be equal."""
+        """Return True if one series was fed all frames of the other: equal answers are then no sign of a fault."""
         first, second = set(self.a.frames.get(ids[0], ())), set(self.b.frames.get(ids[1], ()))
         return bool(first and second) and (first <= second or second <= first)
 
@@ -349,7 +351,7 @@ def missing_questions(series: CheckedSeries) -> Iterator[Finding]:
         return
     expected_keys = [QuestionKey(question.benchmark, question.id, question.content_key) for question in series.expected]
     matches = match_questions(series.keys, expected_keys)
-    # Under lmms-eval's `limit` only the first documents were asked.
+    # Under lmms-eval's `limit` only the first documents were asked, so do not expect the rest.
     n_asked = len(expected_keys) - (series.origin.n_left_out if series.origin is not None else 0)
     left_out = sorted(series.expected[at].id for at in matches.only_b if at >= n_asked)
     missing = sorted(series.expected[at].id for at in matches.only_b if at < n_asked)
@@ -435,7 +437,8 @@ def frames_in_order(series: CheckedSeries) -> Iterator[Finding]:
 def fewer_than_k(series: CheckedSeries) -> Iterator[Finding]:
     """Find questions with fewer distinct frames than K (or than the video has, if that is less).
 
-    Where a log does not state K it is the most frames that one of its questions was fed, if half of them were.
+    If a log does not state K, K is the largest number of frames that any question was fed, provided that at least half
+    of the questions were fed that many.
     """
     n_distinct = {key: len(set(frames)) for key, frames in series.frames.items()}
     k = series.k or max(n_distinct.values(), default=0)
@@ -454,7 +457,7 @@ def fewer_than_k(series: CheckedSeries) -> Iterator[Finding]:
 
 
 def prompts_for_other_frames(series: CheckedSeries) -> Iterator[Finding]:
-    """Find answers to prompts that hold the subtitles, or placeholders, of other frames than those shown."""
+    """Find answers to prompts that contain the subtitles or placeholders of frames that were not shown."""
     notes = {key: answer.prompt_note for key, answer in series.answers.items()}
     other_ids = [key for key, note in notes.items() if note.startswith(OTHER_FRAMES)]
     if other_ids:
@@ -465,7 +468,7 @@ def prompts_for_other_frames(series: CheckedSeries) -> Iterator[Finding]:
 def same_frames_everywhere(series: CheckedSeries) -> Iterator[Finding]:
     """Find a selection that repeats one frame in nearly every question, or has equal frames in every question."""
     frames_of = series.frames
-    # A floor such as `blind` shows one black frame on purpose.
+    # A floor such as `blind` shows one black frame in every question on purpose, so it is no fault.
     is_floor = any(row.role == "floor" for row in itertools.islice(series.selections.values(), 1))
     if len(frames_of) < MIN_SHARED or is_floor:
         return
@@ -543,7 +546,7 @@ def accuracy_of_rows(series: CheckedSeries) -> Iterator[Finding]:
 
 
 def unjudged_answers(series: CheckedSeries) -> Iterator[Finding]:
-    """Find answers without a score, and those that a log leaves unscored and the import scored."""
+    """Find answers without a score, and answers that the import scored because the log does not."""
     unscored = [question_id for question_id, answer in series.answers.items() if answer.score is None]
     if unscored:
         text = "nothing says whether they are right; give --annotations with options and answers"
@@ -581,7 +584,7 @@ def group_score_of_rows(series: CheckedSeries) -> Iterator[Finding]:
 
 
 def failed_questions(series: CheckedSeries) -> Iterator[Finding]:
-    """Find questions that have an error in place of an answer, or of a selection: no other check sees them."""
+    """Find questions whose selection or answer is an error, since the other checks leave these questions out."""
     if series.errors:
         first, error = next(iter(series.errors.items()))
         n_asked = len(series.errors) + len(series.answers if series.model else series.selections)
@@ -590,11 +593,11 @@ def failed_questions(series: CheckedSeries) -> Iterator[Finding]:
 
 
 def fed_other_frames(series: CheckedSeries) -> Iterator[Finding]:
-    """Find answers whose fed frames differ from the chosen ones, other than after a fallback."""
+    """Find answers whose fed frames differ from the chosen ones although the answer reports no fallback."""
     n_checked, differing_ids = 0, []
     for question_id, answer in series.answers.items():
         row = series.selections.get(question_id)
-        # After a fallback other frames than the chosen ones were fed.
+        # After a reported fallback the fed frames differ as expected.
         if row is None or row.keyframes is None or not answer.fed_frames or answer.fallback:
             continue
         n_checked += 1
@@ -605,7 +608,7 @@ def fed_other_frames(series: CheckedSeries) -> Iterator[Finding]:
 
 
 def exchanged_videos(series: CheckedSeries) -> Iterator[Finding]:
-    """Find videos whose file was exchanged while rows of the run were kept."""
+    """Find videos whose file was replaced although the run kept rows made from the earlier file."""
     exchanged = [video for video, states in series.videos.items() if len(states) > 1]
     if exchanged:
         sizes = ", then ".join(f"{state.size:,} bytes" for state in series.videos[exchanged[0]])
@@ -614,7 +617,7 @@ def exchanged_videos(series: CheckedSeries) -> Iterator[Finding]:
 
 
 def other_videos(group: ComparableSeries) -> Iterator[Finding]:
-    """Find videos whose files have other sizes in other runs."""
+    """Find videos whose files differ in size between runs."""
     sizes: dict[str, dict[int, str]] = {}
     for item in group.series:
         for video, states in item.videos.items():
@@ -633,7 +636,8 @@ def same_answers(group: ComparableSeries) -> Iterator[Finding]:
     for pair in pairs:
         with_frames = [ids for ids in pair.ids if ids[0] in pair.a.frames and ids[1] in pair.b.frames]
         are_known = bool(with_frames)
-        # Leave out nested pairs, where one series was fed all frames of the other and more (K = 4 beside K = 8).
+        # Leave out questions where one series was fed all frames of the other (e.g. K = 4 and K = 8): equal answers are
+        # expected there.
         shared = [ids for ids in with_frames if not pair.is_nested(ids)] if are_known else list(pair.ids)
         n, n_alike = len(shared), sum(pair.is_alike(ids) for ids in shared)
         if n < MIN_SHARED or n_alike <= SAME_ANSWERS * n:
@@ -659,7 +663,7 @@ _UNREACHED = "did the selection reach the model?"
 
 
 def _chance_of_agreement(n_alike: int, n: int) -> float:
-    """The chance that honest runs give at least `n_alike` of `n` equal answers, a binomial tail."""
+    """Binomial probability of at least `n_alike` equal answers of `n` if answers agree at `HONEST_AGREEMENT`."""
     from scipy.special import bdtrc
 
     return float(bdtrc(n_alike - 1, n, HONEST_AGREEMENT))
@@ -675,8 +679,8 @@ _REPEAT_WORDS = frozenset(
 
 
 def _is_repeat(pair: SeriesPair) -> bool:
-    """True for two series of one log, or of one K whose names differ only in numbers or words for a repeat."""
-    # A log beside the run that was imported from it.
+    """True if both come from one log, or have the same K and names that differ only in numbers or `_REPEAT_WORDS`."""
+    # One of the two series may be the log itself and the other a run imported from that log.
     logs = [(item.origin.file, item.origin.stamp) for item in (pair.a, pair.b) if item.origin and item.origin.stamp]
     if len(logs) == 2 and logs[0] == logs[1]:
         return True
@@ -687,7 +691,7 @@ def _is_repeat(pair: SeriesPair) -> bool:
 def same_run_under_two_names(group: ComparableSeries) -> Iterator[Finding]:
     """Find imported series that were fed the same frames and gave the same answers: one run, published twice.
 
-    At least `MIN_SHARED` questions need K different frames: where a video has fewer, selections are alike anyway.
+    At least `MIN_SHARED` questions must have K different frames: in shorter videos all selections are alike.
     """
     pairs = list(group.pairs())
     copies = []
@@ -726,7 +730,7 @@ def arrival_by_part(group: ComparableSeries) -> Iterator[Finding]:
 
 
 def _frames_first(pair: SeriesPair) -> SeriesPair:
-    """The pair with the series first that records the frames of more questions."""
+    """The pair, ordered so that the series with recorded frames for more questions comes first."""
     if len(pair.a.frames) >= len(pair.b.frames):
         return pair
     return SeriesPair(pair.b, pair.a, [(id_b, id_a) for id_a, id_b in pair.ids])
@@ -750,7 +754,7 @@ def _parts(pair: SeriesPair) -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
 
 def _unreached(pair: SeriesPair, name: str, part: Sequence[tuple[str, str]]) -> Finding | None:
-    """A finding if the answers of `part` nearly all agree and those of the rest do not, else None."""
+    """A finding if nearly all answers of `part` agree and those of the remaining questions do not, else None."""
     inside = set(part)
     nested_ids = {ids for ids in pair.ids if pair.is_nested(ids)}
     part = [ids for ids in part if ids not in nested_ids]
@@ -760,7 +764,7 @@ def _unreached(pair: SeriesPair, name: str, part: Sequence[tuple[str, str]]) -> 
     n_part, n_rest = (sum(pair.is_alike(ids) for ids in of) for of in (part, remainder))
     if n_part <= SAME_ANSWERS * len(part) or n_rest > SAME_ANSWERS * len(remainder):
         return None
-    # Agreement on a small part may be chance: report it only if its probability, at the rest's rate, is below this.
+    # All of a small part may agree by chance: report it only if that is very unlikely at the rate of the remainder.
     if n_part * math.log(max(n_rest, 1) / len(remainder)) > math.log(CHANCE_OF_AGREEMENT):
         return None
     worst = (
@@ -773,7 +777,7 @@ def _unreached(pair: SeriesPair, name: str, part: Sequence[tuple[str, str]]) -> 
 
 
 def same_frames_in_every_run(group: ComparableSeries) -> Iterator[Finding]:
-    """Find equal recorded frames in all series with different answers: the recorded field is not what was fed."""
+    """Find series with equal recorded frames but different answers: the recorded field is not what was fed."""
     places = [at for at, item in enumerate(group.series) if item.frames]
     if len(places) < 2 or not any(group.series[at].is_imported for at in places):
         return
@@ -819,7 +823,7 @@ def _kind(prompt_digest: str) -> str:
 
 
 def other_questions(group: ComparableSeries) -> Iterator[Finding]:
-    """Find series that lack questions of the others, and equal questions under several benchmark names."""
+    """Find series that lack questions of other series, and equal questions under several benchmark names."""
     all_ids = set().union(*group.own_ids)
     lacking = {
         item.name: all_ids - set(ids)
@@ -838,7 +842,7 @@ def other_questions(group: ComparableSeries) -> Iterator[Finding]:
 
 
 def aks_settings(series: CheckedSeries) -> Iterator[Finding]:
-    """Note for an imported AKS selection how often it is plain Top-K, and to what depth it splits the other videos."""
+    """Note for an imported AKS selection how often it is plain Top-K, and how deep it splits the remaining videos."""
     if not (series.is_imported and "aks" in series.name.casefold()):
         return
     rows = [row for row in series.selections.values() if row.keyframes and row.n_frames and row.fps]
@@ -882,8 +886,11 @@ CHECKS_OF_ONE: tuple[Callable[[CheckedSeries], Iterable[Finding]], ...] = (
 def _finding(
     check: str, series: CheckedSeries, keys: Sequence[str], of: int, worst: str = "", *, severity: str = FAULT
 ) -> Finding:
-    """Return a finding of one series; `keys` are the question ids with the problem, `of` the number checked.
+    """Return a finding of one series.
 
-    The first of them is named if no `worst` case is given.
+    Args:
+        keys: ids of the questions with the problem.
+        of: number of checked questions.
+        worst: the worst case; the first of `keys` if none is given.
     """
     return Finding(check, series.name, len(keys), of, worst or f"the first is {keys[0]}", severity)

@@ -59,9 +59,9 @@ class ClusteredDesign:
 
     Args:
         videos: the cluster of each score, shape `(n,)`.
-        groups: the group of each score, shape `(n,)`, each within one video: every group has its own intercept.
-            None: one intercept for all.
-        controls: columns of every fit whose coefficients are not returned, shape `(n, q)`.
+        groups: the group of each score, shape `(n,)`. A group lies within one video and has its own intercept. None
+            gives all scores one intercept.
+        controls: columns that every fit includes but whose coefficients it does not return, shape `(n, q)`.
 
     Raises:
         InvalidInput: a control is constant, or a linear combination of the others.
@@ -70,7 +70,7 @@ class ClusteredDesign:
     def __init__(
         self, videos: Sequence[object], *, groups: Sequence[object] | None = None, controls: FloatArray | None = None
     ) -> None:
-        """Sort the answers by video and project out controls, or the groups' means, once for all fits."""
+        """Sort the scores by video, and project out the controls and the groups' means once for all fits."""
         cluster = np.unique([str(video) for video in videos], return_inverse=True)[1]
         self._order = np.argsort(cluster, kind="stable")
         self._starts = np.flatnonzero(np.diff(cluster[self._order], prepend=-1))
@@ -96,7 +96,7 @@ class ClusteredDesign:
         triangle = basis.T @ residual_columns
         coefficients = np.linalg.solve(triangle, basis.T @ values)
         residuals = values - self._controls @ (self._controls.T @ values) - basis @ (basis.T @ values)
-        # Coefficients are sums over scores weighted by `basis @ weights`.
+        # A coefficient is the sum of the scores weighted by its column of `basis @ weights`.
         weights = np.linalg.inv(triangle).T
         errors, freedoms = self._uncertainty(basis, weights, residuals)
         return [
@@ -109,7 +109,7 @@ class ClusteredDesign:
     ) -> tuple[FloatArray, list[float]]:
         """Return the CR2 standard error and the degrees of freedom of each coefficient, shapes `(p,)`.
 
-        Everything is in coordinates of the orthonormal columns of the fit: controls first, then `basis`.
+        All matrices are in the coordinates of the fit's orthonormal columns: controls first, then `basis`.
         """
         crossed = self._products(self._controls, basis)
         products = np.block([[self._control_products, crossed], [crossed.swapaxes(1, 2), self._products(basis, basis)]])
@@ -135,7 +135,8 @@ class ClusteredDesign:
         """Return an orthonormal basis of `columns`.
 
         Raises:
-            InvalidInput: a column is nearly a combination of those before it, relative to `scale` (its length).
+            InvalidInput: a column is nearly a linear combination of the columns before it, measured relative to
+                `scale`.
         """
         lengths = np.linalg.norm(columns, axis=0) if scale is None else scale
         basis, triangle = np.linalg.qr(columns / np.where(lengths > 0, lengths, 1.0))
@@ -159,7 +160,7 @@ def _cr2_adjusted(products: FloatArray, vectors: FloatArray) -> FloatArray:
     """
     shares, directions = np.linalg.eigh(products)
     root = np.sqrt(np.maximum(1 - shares, 1e-10))
-    # (1 / root - 1) / share, without cancellation at small shares.
+    # This form of (1 / root - 1) / share does not lose digits at small shares.
     factors = np.where(1 - shares > 1e-10, 1 / (root * (1 + root)), -1.0)
     return np.asarray(directions @ (factors[:, :, np.newaxis] * (directions.swapaxes(1, 2) @ vectors)))
 
@@ -174,7 +175,7 @@ def _satterthwaite(sizes: FloatArray, shared: FloatArray) -> float:
 
 
 def deviations(values: FloatArray, group: IntArray) -> FloatArray:
-    """Return `values`, shape `(n,)` or `(n, p)`, minus the mean of its group (number from 0)."""
+    """Return `values`, shape `(n,)` or `(n, p)`, minus the mean of each value's group; groups are numbered from 0."""
     table = values.reshape(values.shape[0], -1)
     counts = np.bincount(group)
     group_means = np.empty((counts.size, table.shape[1]))

@@ -33,10 +33,11 @@ class ViewAccuracy:
     Args:
         by_view: accuracy by "all", "some" and "none" in view; None for a view without questions.
         overall: accuracy of all questions with evidence.
-        difference: all in view minus none, with its interval; None if one of the two has no question.
+        difference: accuracy with all evidence in view minus accuracy with none, with its interval; None if either has
+            no question.
         p_value: p of the t test of `difference`; None without an interval.
-        same_kind: the difference among questions of the same category, length and number of moments; None if no kind of
-            question has both, or the difference has no interval.
+        same_kind: `difference` among questions of the same category, length and number of moments; None if no such
+            kind has questions of both views, or if `difference` has no interval.
     """
 
     by_view: dict[str, statistics.Estimate | None]
@@ -50,7 +51,7 @@ class ViewAccuracy:
 class WithinQuestion:
     """The same questions answered from two selections by one model: accuracies from A and B, and their difference.
 
-    The accuracies are None if the difference is one of two groups' differences.
+    The accuracies are None if `difference` compares the changes of two groups of questions.
     """
 
     change: str
@@ -78,7 +79,7 @@ def evidence_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
     if frame.empty:
         raise InvalidInput(f"{run.name}: no answer to a question with annotated evidence and times of its frames")
     frame = frame.assign(duration=frame["duration_seconds"].astype(float))
-    # An unknown length is outside any bound; without a bound it is kept.
+    # A video of unknown length fails any bound, so compare only if there is a bound.
     answers: pd.DataFrame = frame[frame["duration"] >= min_seconds] if min_seconds > 0 else frame
     if answers.empty:
         n_unknown = int(frame["duration"].isna().sum())
@@ -141,14 +142,14 @@ def group_difference(
     is_in_first: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]],
     videos: Sequence[object],
 ) -> tuple[statistics.Estimate, float | None]:
-    """Return the mean of one group minus that of the others with its interval, and the p of its t test.
+    """Return the mean of the first group minus that of the second with its interval, and the p of its t test.
 
     The two groups are different questions, but of the same videos. Interval and p come from the CR2 variance of the
     coefficient in the regression of the score on the group, with Satterthwaite's degrees of freedom (see
     `ClusteredDesign`).
 
     Returns:
-        Without interval and p if one of the groups has questions about fewer than 5 videos.
+        The difference and p; no interval and no p if either group has questions about fewer than 5 videos.
     """
     values, first = np.asarray(scores, dtype=np.float64), np.asarray(is_in_first, dtype=bool)
     value = float(values[first].mean() - values[~first].mean())
@@ -166,10 +167,10 @@ def stratified_difference(
     videos: Sequence[object],
     strata: Sequence[object],
 ) -> Coefficient | None:
-    """Return the mean of one group minus the other's within strata; None if no stratum has both.
+    """Return the mean of the first group minus that of the second within strata; None if no stratum has both groups.
 
-    The least-squares difference with an intercept per stratum: strata weigh by their information; those with one group
-    alone have none.
+    The least-squares difference with an intercept per stratum. Each stratum counts by its information, which is 0 if
+    it has scores of only one group.
 
     Args:
         is_in_first: True for scores of the first group.
@@ -185,9 +186,9 @@ def stratified_difference(
 def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: float) -> list[WithinQuestion]:
     """Return the changes of answers from selection A to B, by change of the evidence in view, and over all questions.
 
-    gained: none in view in A, all in B; lost: the reverse; in part: some in view in A or B. The difficulty of a
-    question stays the same, unlike in comparisons of different questions. If both groups have 5 videos, the last item
-    is the difference between "gained" and unchanged questions.
+    gained: no evidence in view in A, all in B; lost: the reverse; in part: some evidence in view in A or B. Each
+    question is compared with itself, so its difficulty does not matter. The last item is the difference between
+    "gained" and unchanged questions, if both groups have 5 videos.
 
     Args:
         part_a, part_b: lines of `evidence_answers` of one model. Matched by question, and by seed if both have the same
@@ -222,7 +223,7 @@ def within_question(part_a: pd.DataFrame, part_b: pd.DataFrame, *, distance: flo
 def _gained_less_unchanged(
     differences: np.ndarray[tuple[int], np.dtype[np.float64]], changes: np.ndarray, videos: Sequence[object]
 ) -> list[WithinQuestion]:
-    """The mean change of "gained" minus that of "none both times", at most one item; [] if not testable."""
+    """One item: mean change of "gained" questions minus that of "none both times"; [] if it cannot be tested."""
     is_judged = np.isin(changes, ["gained", "none both times"])
     gained = changes[is_judged] == "gained"
     if gained.all() or not gained.any():
@@ -238,7 +239,7 @@ def _gained_less_unchanged(
 
 
 def _compared(change: str, paired_answers: pd.DataFrame) -> WithinQuestion:
-    """The answers to the same questions from two selections as one line of change, with accuracies."""
+    """Accuracies and difference of the answers to the same questions from two selections."""
     a, b = paired_answers["score_a"].to_numpy(dtype=np.float64), paired_answers["score_b"].to_numpy(dtype=np.float64)
     compared = statistics.compare_paired(a, b, paired_answers["video_a"].tolist())
     return WithinQuestion(change=change, accuracy_a=float(a.mean()), accuracy_b=float(b.mean()), compared=compared)
@@ -265,7 +266,7 @@ def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds:
 
     Args:
         distance: d in seconds, for all tables but the first.
-        min_seconds: shorter videos are left out of all tables but that by length: nearly all their evidence is in view.
+        min_seconds: leave out shorter videos, where nearly all evidence is in view, except in the table by length.
 
     Raises:
         InvalidInput: no answers with evidence, or distance 0 with evidence that are moments, not intervals.
@@ -313,7 +314,7 @@ def evidence_tables(run: Run, *, distance: float = IN_VIEW_SECONDS, min_seconds:
 
 
 def _fed_notes(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]]) -> Iterator[str]:
-    """Yield what was fed where it is less than K: recall and accuracy of such a selection are not those of K frames."""
+    """Yield a note for each series that was fed fewer than K frames: its figures are not those of K frames."""
     short_parts: dict[tuple[str, ...], list[tuple[int, int, float, str]]] = {}
     for (benchmark, model, label, k), part in parts:
         fed = part["frames_fed"].dropna()
@@ -374,7 +375,7 @@ def _view_cells(accuracy: ViewAccuracy) -> Cells:
 def _within_table(
     parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]], *, distance: float, lengths: str
 ) -> Table | None:
-    """The table of the first selection per benchmark and model against the others; None without others."""
+    """The table of each benchmark and model's first selection against its further ones; None without further ones."""
     lines: list[tuple[tuple[str, ...], Cells]] = []
     first: dict[tuple[str, ...], tuple[tuple[str, ...], pd.DataFrame]] = {}
     for key, part in parts:

@@ -73,9 +73,9 @@ def run_of_logs(path: Path, options: LogOptions) -> Run:
 
 
 def is_log_path(path: Path) -> bool:
-    """Return True for a samples file of lmms-eval or a table of VLMEvalKit, or a folder with the former.
+    """Return True for a samples file of lmms-eval, a folder of such files, or a table of VLMEvalKit.
 
-    A run of focus-eval is no such folder.
+    False for the folder of a focus-eval run.
     """
     is_table = path.suffix in PREDICTION_SUFFIXES and path.is_file()
     return not is_run_path(path) and (is_table or is_samples_file(path) or has_samples(path))
@@ -104,7 +104,7 @@ def _read_file(path: Path, options: ReadingOptions, *, is_argument: bool) -> Ite
     """Yield the logs or the selections in a file.
 
     Args:
-        is_argument: True raises InvalidInput for another kind of file; False yields the reason.
+        is_argument: if the file is neither, True raises InvalidInput, and False yields a sentence with the reason.
     """
     if is_samples_file(path) or (path.suffix == ".parquet" and _is_table(path)):
         yield from _read_logs(path, options)
@@ -122,7 +122,7 @@ def _read_file(path: Path, options: ReadingOptions, *, is_argument: bool) -> Ite
 
 def _read_logs(path: Path, options: ReadingOptions) -> Iterator[Run | str]:
     """Yield a run for each log at `path`, read as far as possible, and sentences on unread frames."""
-    # A Parquet table has one column of frames, so it need not be named.
+    # A Parquet table has one column of frames, so the caller need not name it.
     frames_field = "frames" if path.suffix == ".parquet" else options.frames_field
     for log in read_log_imports(
         path,
@@ -144,7 +144,7 @@ def _run_of_import(log: LogImport) -> Run:
 
 
 def _frame_notes(log: LogImport) -> Iterator[str]:
-    """Yield a sentence if frames of the log were not read, with the fields that may hold them."""
+    """Yield a sentence with the fields that may hold the frames, if frames of the log were not read."""
     counts, name, origin = log.counts, log.options.frames_field, log.origin
     if origin.candidate_fields or (name and not log.problems and counts.without_frames):
         n_lines = f"{counts.without_frames:,} of {counts.answers:,} lines"
@@ -163,7 +163,7 @@ def read_selections(path: Path, options: ReadingOptions) -> Run:
     If the selections do not fit the questions, the run has no rows and `Run.logs` names the problem.
 
     Raises:
-        InvalidInput: a file that holds no known kind of selections, or that needs the questions to be read.
+        InvalidInput: the file holds no known kind of selections, or can be read only with the questions.
     """
     name = path.name.split(".")[0]
     try:

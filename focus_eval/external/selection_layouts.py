@@ -21,7 +21,7 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.rows.records import SelectionRow
 
 TOLERANCES_SECONDS = (0.0, *RECALL_SECONDS)
-# Questions whose intervals are no longer than this have figures of their own: long intervals are hit by any frames.
+# Questions whose intervals are all at most this long get separate figures, since any frames hit long intervals.
 SHORT_SECONDS = 10.0
 SHORT = f"up to {SHORT_SECONDS:g} s"
 MEAN_FRAMES = "mean_frames"
@@ -30,7 +30,7 @@ RowsByName = Mapping[str, Sequence[SelectionRow]]
 
 @dataclass(frozen=True)
 class ShownFrames:
-    """The frames of one question: chosen ones by time and scale, or a number of random ones.
+    """The frames of one question: the times and scales of chosen frames, or a number of random frames.
 
     Args:
         times: seconds of the frames; empty for random frames.
@@ -48,7 +48,7 @@ FiguresOfQuestion = Callable[[EvidenceCase, ShownFrames], dict[str, float]]
 
 
 def moment_table(cases: Sequence[EvidenceCase], selections: RowsByName) -> Table:
-    """Return a table of the recall of moments: uniform and random frames at every K that occurs, then selections.
+    """Return a table of recall of annotated moments: uniform and random frames at every K used, then `selections`.
 
     Args:
         cases: questions with their annotated moments.
@@ -76,7 +76,7 @@ def interval_table(
     intervals: Mapping[str, Sequence[Interval]],
     selections: RowsByName,
 ) -> Table:
-    """Return a table of hits of annotated intervals by uniform and random frames at every K, then by selections.
+    """Return a table of hits of annotated intervals: uniform and random frames at every K used, then `selections`.
 
     Questions without an entry in `intervals` are left out. Other arguments are as in `moment_table`.
     """
@@ -103,7 +103,7 @@ def interval_table(
 
 
 def scene_table(cases: Sequence[EvidenceCase], scenes: Mapping[str, Scenes], selections: RowsByName) -> Table:
-    """Return a table of KFS-Bench's measures of uniform frames at every K that occurs, and of selections.
+    """Return a table of KFS-Bench's measures: uniform frames at every K used, then `selections`.
 
     Questions without an entry in `scenes` are left out. Other arguments are as in `moment_table`.
     """
@@ -158,7 +158,7 @@ def means_by_bucket(
         Columns selection, bucket, questions and one per figure.
 
     Raises:
-        InvalidInput: a question that a selection lacks; names both.
+        InvalidInput: a selection lacks a question; names both.
     """
     rows = []
     for name, frames_by_question in frames_by_selection.items():
@@ -173,7 +173,7 @@ def means_by_bucket(
 
 
 def moment_figures(case: EvidenceCase, frames: ShownFrames) -> dict[str, float]:
-    """Return one question's number of different frames (mean_frames) and its `recall@d` per distance, by column."""
+    """Return by column one question's number of different frames (mean_frames) and its `recall@d` per distance."""
     if frames.n_random is not None:
         n_frames = min(frames.n_random, case.n_frames)
         shares = recall.random_recall(case.evidence_seconds, RECALL_SECONDS, case, frames.n_random)
@@ -200,7 +200,7 @@ def interval_figures(intervals: Sequence[Interval], case: EvidenceCase, frames: 
 
 
 def bucket_masks(cases: Sequence[EvidenceCase]) -> list[tuple[str, np.ndarray]]:
-    """Return pairs of a length bucket that occurs, and last "all", with a mask over `cases`; empty without cases."""
+    """Return (length bucket, mask over `cases`) for each bucket used, then for "all"; empty without cases."""
     names = np.array([case.bucket for case in cases])
     masks = [(name, names == name) for name in in_order(names.tolist())]
     return [*masks, ("all", np.ones(len(cases), dtype=bool))] if len(cases) else []
@@ -210,7 +210,7 @@ def shown_frames(rows: Sequence[SelectionRow]) -> dict[str, ShownFrames]:
     """Return the times and scales of the rows' keyframes by question id.
 
     Raises:
-        InvalidInput: a row of frame indices without times, because the rate of its video is unknown.
+        InvalidInput: a row has frame indices but no times, because the rate of its video is unknown.
     """
     unknown = next((row for row in rows if row.times_seconds is None), None)
     if unknown is not None:
@@ -225,7 +225,7 @@ def _with_baselines(
 ) -> dict[str, ShownByQuestion]:
     """Return the frames of uniform and, unless `has_random` is False, random selections per K, then of `selections`.
 
-    No uniform or random ones if the length of a video is unknown.
+    Without uniform and random selections if the length of a video is unknown.
     """
     baselines: dict[str, ShownByQuestion] = {}
     published: dict[str, ShownByQuestion] = {name: shown_frames(rows) for name, rows in selections.items()}
@@ -249,7 +249,7 @@ def _annotated(cases: Sequence[EvidenceCase], evidence: Mapping[str, Sequence[ob
 
 
 def _groups(cases: Sequence[EvidenceCase]) -> list[tuple[str, np.ndarray]]:
-    """`bucket_masks`, with "all" alone if only one bucket occurs."""
+    """As `bucket_masks`, but only "all" if the cases are of one bucket."""
     groups = bucket_masks(cases)
     return groups[1:] if len(groups) == 2 else groups
 

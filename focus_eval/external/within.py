@@ -20,9 +20,10 @@ from focus_eval.external.evidence import evidence_answers, lengths_text
 NEAR_RECALL = recall_column(NEAR_SECONDS)
 ALL_MEASURES = (*(recall_column(distance) for distance in RECALL_SECONDS), *MEASURES, *INTERVAL_MEASURES)
 JOINT_MEASURES = (NEAR_RECALL, *MEASURES)
-# Frames within 5 s of the one moment: first and last of each group; the last group has no end.
+# Groups of answers by number of frames within 5 s of the question's moment: smallest and largest number of each group.
+# The last group has no largest number.
 FRAME_GROUPS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
-# A rank correlation over fewer runs says nothing.
+# Least number of runs for a rank correlation: with fewer, the correlation means nothing.
 FEWEST_RUNS = 5
 
 
@@ -31,10 +32,10 @@ class MeasureEffect:
     """The effect of one measure of a selection on the score of the same question.
 
     Args:
-        separate: change of the score for one unit of the measure, in a fit with question and run effects.
-        question_only: the coefficient of a fit with question effects only, so that differences between runs count too.
+        separate: change of the score per unit of the measure, in a fit with question and run effects.
+        question_only: coefficient in a fit with question effects but no run effects, so differences between runs count.
         joint: the coefficient of the joint fit with other measures; None if the measure is not part of it.
-        correlation: correlation of score and measure, each less its question's mean, in [-1, 1].
+        correlation: correlation of score and measure after subtracting each question's mean, in [-1, 1].
     """
 
     measure: str
@@ -50,7 +51,7 @@ def measure_effects(
     """Return the effect of each measure within questions, alone and jointly, with errors clustered by video.
 
     Each question is compared with itself under the selections of several runs, so its difficulty does not matter. Run
-    effects remove a run's common effect on all questions.
+    effects remove the effect of a run that is common to all its questions.
 
     Args:
         answers: columns question_id, video, run, score and `measures`; one line per question and run.
@@ -97,7 +98,7 @@ def _fit(design: ClusteredDesign, answers: pd.DataFrame, measures: Sequence[str]
 
 
 def deviation_by_frames(answers: pd.DataFrame) -> list[tuple[str, float, int]]:
-    """Return the mean deviation of scores from their question's mean, by the number of frames within 5 s of its moment.
+    """Return the mean deviation of scores from their question's mean, by number of frames within 5 s of the moment.
 
     Args:
         answers: as in `measure_effects`, with the columns moments and near_frames; only questions of one moment count.
@@ -140,7 +141,7 @@ def mean_over_seeds(answers: pd.DataFrame, values: Sequence[str]) -> pd.DataFram
     Every other column has the value of the first seed.
     """
     keys = ["run", "question_id"]
-    answers = answers.astype(dict.fromkeys(values, np.float64))  # all-None columns would have dtype object
+    answers = answers.astype(dict.fromkeys(values, np.float64))  # a column of None alone would have dtype object
     if not answers.duplicated(keys).any():
         return answers.reset_index(drop=True)
     first_columns = {name: "first" for name in answers.columns if name not in (*keys, *values)}
@@ -150,8 +151,8 @@ def mean_over_seeds(answers: pd.DataFrame, values: Sequence[str]) -> pd.DataFram
 def within_answers(run: Run, *, min_seconds: float = 0.0) -> pd.DataFrame:
     """Return the answers to questions with evidence in the form of `measure_effects`, with columns model and family.
 
-    There is one line per question and run, the mean over its seeds. The column run names a selection and its K. The
-    family is the sampler, without its options.
+    Each line holds the means over seeds of one question and run. The column run names a selection and its K, the column
+    family the sampler without options.
 
     Args:
         min_seconds: leave out shorter videos.
@@ -173,8 +174,8 @@ def within_tables(run: Run, *, min_seconds: float = 180.0, measures: Sequence[st
 
     Args:
         min_seconds: leave out shorter videos.
-        measures: names in `ALL_MEASURES`, each fitted alone, and all in one joint fit. If empty, every measure that all
-            rows have is fitted alone, and `JOINT_MEASURES` jointly.
+        measures: names in `ALL_MEASURES`; each is fitted alone, then all jointly. If empty, every measure that all rows
+            have is fitted alone, and `JOINT_MEASURES` are fitted jointly.
 
     Raises:
         InvalidInput: an unknown measure, or no model that answered from two selections.

@@ -110,7 +110,7 @@ def write_pictures(
         raise InvalidInput(f"{target}: frames cannot be written ({error.strerror or error})") from error
     finally:
         if is_new:
-            with suppress(OSError):  # a folder that contains frames stays
+            with suppress(OSError):  # fails if the folder has other files, which must stay
                 target.rmdir()
 
 

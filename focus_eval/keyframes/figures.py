@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Okabe and Ito's hues, told apart by readers with any kind of colour vision; some are darker here, so that lines and
-# text show on white. Marks differ as well, for print. The page has a second set for its dark theme.
+# The hues are those of Okabe and Ito, which readers with any kind of colour vision can tell apart. Some are darker
+# here, so that lines and text are visible on white. Samplers also differ by mark, for prints without colour. The page
+# has a second set of colours for its dark theme.
 
 
 class FilledMark(TypedDict):
@@ -70,8 +71,8 @@ class Style:
         return {"color": self.light, "marker": self.marker, "mec": self.light, "mfc": "none"}
 
 
-# In the order of assignment. The tenth sampler gets the first colour with the second mark, so no two of eighty share
-# both. No yellow: it fades on white.
+# Styles in the order in which samplers get them. When all are used, the colours repeat with other marks, so that no two
+# of the first eighty samplers share colour and mark. There is no yellow, because it is hardly visible on white.
 STYLES = (
     Style("#0072b2", "#56a8e0", "o", "s0"),
     Style("#d55e00", "#ff8c42", "s", "s1"),
@@ -98,7 +99,7 @@ _OUTLINES = {
     "*": "polygon(50% 0, 63% 35%, 100% 38%, 71% 61%, 81% 98%, 50% 77%, 19% 98%, 29% 61%, 0 38%, 37% 35%)",
     "p": "polygon(50% 0, 100% 38%, 81% 100%, 19% 100%, 0 38%)",
 }
-# Colours of the page other than samplers', by name: light, dark.
+# Colours of the page, without those of samplers: name -> (light theme, dark theme).
 THEME = {
     "page": ("#fbfbf9", "#14171b"),
     "card": ("#ffffff", "#1b1f25"),
@@ -119,7 +120,7 @@ _STYLE_INDEX = {"focus": 0, "topk": 1, "aks": 2, "focus_released": 3, "random": 
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:
     """Return the style of each label: well-known samplers have a fixed one, uniform frames are grey."""
     taken_indices = {_STYLE_INDEX[label] for label in labels if label in _STYLE_INDEX}
-    # `STYLES`, then endlessly the same colours with marks shifted by one more each round.
+    # All of `STYLES`, then the same colours again and again, with the marks shifted by one more in each round.
     free = (
         replace(style, marker=STYLES[(at + turn) % len(STYLES)].marker)
         for turn in count()
@@ -176,7 +177,7 @@ def draw_timeline(axes: Axes, row: SelectionRow, *, colour: str) -> None:
         axes.vlines(times, 0, relevance, color=FAINT, lw=0.5)
     for time in row.evidence_seconds:
         axes.axvline(time, color=EVIDENCE, lw=1.0, ls=(0, (2, 1.5)))
-    if row.times_seconds:  # an empty unclipped line would break the layout
+    if row.times_seconds:  # skip an empty line, which without clipping would break the layout
         axes.plot(row.times_seconds, [-0.16] * len(row.times_seconds), "^", color=colour, ms=3.2, mew=0, clip_on=False)
     axes.set(ylim=(-0.3, 1.05), xlim=(0, row.duration_seconds), yticks=[0, 1])
     axes.tick_params(axis="y", length=0, labelsize=5)
@@ -217,9 +218,9 @@ def new_figure(width_inches: float, height_inches: float) -> Figure:
 
 
 def write_figure(figure: Figure, target: Path | BinaryIO, *, dpi: int, kind: str) -> None:
-    """Write a figure as `kind` (png, pdf or svg); a character that the font lacks is a box."""
+    """Write a figure as `kind` (png, pdf or svg); a character that the font lacks is drawn as a box."""
     with warnings.catch_warnings():
-        # matplotlib warns twice per missing glyph; the picture shows a box anyway.
+        # Drop matplotlib's warnings, two for each missing glyph: the picture shows a box in any case.
         warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from", UserWarning)
         figure.savefig(target, dpi=dpi, format=kind)
 
@@ -227,16 +228,16 @@ def write_figure(figure: Figure, target: Path | BinaryIO, *, dpi: int, kind: str
 def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warning: str = "") -> Figure:
     """Return a contact sheet: one thumbnail per keyframe (RGB uint8, any size) over `draw_timeline`.
 
-    Each has its time, frame and relevance; the best one is marked.
+    Each thumbnail has its time, frame and relevance; the one with the highest relevance is marked.
 
     Args:
-        warning: stands below the headline.
+        warning: text below the headline.
     """
     assert row.selection is not None  # keyframes exist: their pictures were read
     frames, times, relevance = row.selection.keyframes, row.times_seconds or [], row.selection.relevance
     best = int(np.nanargmax(relevance)) if np.isfinite(relevance).any() else None
     aspect = max((image.shape[0] / image.shape[1] for image in thumbnails), default=0.0)
-    n_across = 4 if aspect <= 1 and len(thumbnails) <= 12 else 8  # a few wide pictures are shown large
+    n_across = 4 if aspect <= 1 and len(thumbnails) <= 12 else 8  # show pictures larger if they are few and wide
     columns = min(n_across, max(1, len(thumbnails)))
     lines = math.ceil(len(thumbnails) / columns)
     width = 12.0
@@ -264,6 +265,6 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warnin
     cost = f"{row.n_scored} of {row.n_frames} frames scored" if row.n_scored else "no frame scored"
     counted = "1 frame" if len(frames) == 1 else f"{len(frames)} frames"
     title = f"{query}: {counted} chosen by {row.sampler}, {cost}"
-    # A dollar sign would start mathematics.
+    # Escape dollar signs, which matplotlib reads as the start of a formula.
     figure.suptitle(f"{title}\n{warning}".rstrip().replace("$", r"\$"), fontsize=10, wrap=True)
     return figure

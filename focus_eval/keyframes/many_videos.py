@@ -31,7 +31,7 @@ from focus_eval.keyframes.warnings import check_query, selection_warning
 if TYPE_CHECKING:
     from focus_eval.keyframes.video.reader import VideoReader
 
-# Limit of keyframes of a video held at full size.
+# Limit in bytes of the keyframes of a video that are held in memory at full size.
 MAX_PICTURE_BYTES = 256 << 20
 
 
@@ -60,8 +60,9 @@ class SearchPool:
 
     Args:
         selector: chooses the frames of every search; its encoders are loaded once.
-        workers: videos at once. Above one, as many processes decode, and a file that ends one fails alone.
-        fps: pictures per second of folders of pictures.
+        workers: number of videos at once. If it is above one, each video is decoded in a process of its own, so that a
+            file that crashes its process fails alone.
+        fps: frame rate of folders of pictures.
     """
 
     def __init__(self, selector: Selector, *, workers: int = 1, fps: float | None = None) -> None:
@@ -76,8 +77,8 @@ class SearchPool:
     def run(self, searches: Iterable[Search], take: Callable[[Search, Result], None]) -> None:
         """Hand each search and its selection, or its error, to `take`, video after video.
 
-        The pictures of a selection are at hand within `take`, which several threads call at once. An error that it
-        raises ends all.
+        Within `take` the pictures of a selection can be read without decoding. Several threads may call `take` at once.
+        An error that `take` raises ends all searches.
         """
         jobs = list(_jobs(searches))
         if self._workers == 1:
@@ -89,11 +90,11 @@ class SearchPool:
                 ended, _ = wait([pool.submit(self._run_job, job, take) for job in jobs], return_when=FIRST_EXCEPTION)
                 for future in ended:
                     future.result()
-            except BaseException as error:  # an interrupt reaches this thread alone
+            except BaseException as error:  # an interrupt reaches only this thread: it must stop the others
                 pool.shutdown(wait=False, cancel_futures=True)
                 self._processes.close()
                 self._stopped_by = error
-                for batcher in list(self._underway):  # their videos end at the next batch
+                for batcher in list(self._underway):  # a stopped video ends at its next batch
                     batcher.stop(error)
                 raise
 
@@ -107,7 +108,7 @@ class SearchPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the processes that decode."""
+        """End the decoding processes."""
         self._processes.close()
 
     def _run_job(self, job: Sequence[Search], take: Callable[[Search, Result], None]) -> None:
@@ -177,7 +178,7 @@ class SearchPool:
 
 
 def _jobs(searches: Iterable[Search]) -> Iterator[list[Search]]:
-    """The searches by video, in the order of their first ones, at most `QUERIES_AT_ONCE` together."""
+    """The searches grouped by video, at most `QUERIES_AT_ONCE` in a group, in the order of each video's first one."""
     by_path: dict[Path, list[Search]] = {}
     for search in searches:
         by_path.setdefault(search.path, []).append(search)
@@ -189,7 +190,7 @@ def _jobs(searches: Iterable[Search]) -> Iterator[list[Search]]:
 def _with_few_pictures(
     results: Sequence[tuple[Search, Result]], reader: VideoReader
 ) -> Iterator[list[tuple[Search, Result]]]:
-    """The results in parts whose distinct keyframes fit into `MAX_PICTURE_BYTES`; a part has one at least."""
+    """The results in parts whose distinct keyframes fit into `MAX_PICTURE_BYTES`; each part has at least one result."""
     n_at_once = MAX_PICTURE_BYTES // (reader.width * reader.height * 3)
     part: list[tuple[Search, Result]] = []
     frames: set[int] = set()
@@ -204,7 +205,7 @@ def _with_few_pictures(
 
 
 def _with_pictures(part: Sequence[tuple[Search, Result]], reader: VideoReader) -> list[tuple[Search, Result]]:
-    """The results of a part with their pictures, read in one pass; its error becomes that of each result."""
+    """The results of a part with their pictures, read in one pass; if reading fails, each result is that error."""
     selections = [result for _, result in part if isinstance(result, VideoSelection)]
     frames = sorted({frame for selection in selections for frame in selection.keyframes})
     try:
@@ -223,7 +224,7 @@ def _with_pictures(part: Sequence[tuple[Search, Result]], reader: VideoReader) -
 
 
 class _ReadPictures:
-    """The part of a `VideoReader` that a selection reads its pictures with, from memory."""
+    """Pictures in memory, with the method of `VideoReader` by which a selection reads its pictures."""
 
     def __init__(self, pixels_by_frame: dict[int, Pixels]) -> None:
         self._pixels_by_frame = pixels_by_frame

@@ -20,7 +20,7 @@ from focus_eval.core.errors import InvalidInput, printable, unknown_name
 from focus_eval.core.resources import lines_of
 from focus_eval.core.types import checked_query
 
-# What a column may hold; columns of these names, whatever their case, need no `--column`.
+# Roles of columns. A column whose name is that of a role, in any case, needs no `--column`.
 ROLES = ("id", "video", "query", "question", "start", "end", "options", "answer", "subtitles")
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _DELIMITERS = ",;\t|"
@@ -66,7 +66,7 @@ class SheetRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """The rows of a sheet that can be worked on, in order, and what is wrong with the others."""
+    """The valid rows of a sheet, in order, and the errors of all other rows."""
 
     path: Path
     rows: tuple[SheetRow, ...]
@@ -79,11 +79,13 @@ def read_sheet(path: Path, *, columns: Mapping[str, str] | None = None, videos: 
 
     Args:
         path: a CSV file (separated by commas, semicolons, tabs or bars), JSON lines or Parquet.
-        columns: name of the column by role, where it is not the role's; of `options` also several, with commas between.
-        videos: folder that the videos are relative to; by default that of the sheet. Subtitles are beside the sheet.
+        columns: name of the column for a role, if it is not the name of the role; for `options` also several names,
+            separated by commas.
+        videos: folder that paths of videos are relative to; by default the folder of the sheet. Paths of subtitles are
+            relative to the folder of the sheet.
 
     Raises:
-        InvalidInput: the file cannot be read or has no row, a column is missing or stands twice, or an id does.
+        InvalidInput: the file cannot be read or has no row, a column is missing, or a column or an id occurs twice.
     """
     names, records = _read_records(path)
     columns_by_role = _find_columns(path, names, columns or {})
@@ -93,7 +95,7 @@ def read_sheet(path: Path, *, columns: Mapping[str, str] | None = None, videos: 
     rows, errors, ids = [], [], []
     for number, record in enumerate(records, start=1):
         values = {
-            # Several columns are those of options: keep the non-empty ones.
+            # Only the role `options` may have several columns: keep those that are not empty.
             role: record.get(columns[0]) if len(columns) == 1 else list(filter(_text, map(record.get, columns)))
             for role, columns in columns_by_role.items()
         }
@@ -115,7 +117,7 @@ def read_sheet(path: Path, *, columns: Mapping[str, str] | None = None, videos: 
 
 
 def _row(row_id: str, values: Mapping[str, object], *, has_id: bool, videos: Path, folder: Path) -> SheetRow:
-    """The row with these values by role; raises InvalidInput, which does not name the file, for a wrong one."""
+    """The row with these values by role; raises InvalidInput, without the file's name, for a wrong value."""
     if not has_id:
         raise InvalidInput("the row has no id")
     video = _text(values.get("video"))
@@ -171,7 +173,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_csv(path: Path, text: str) -> tuple[list[str], list[Mapping[str, object]]]:
-    # Without the quoted parts: a separator inside one separates nothing.
+    # Leave out quoted parts of the header, in which a delimiter separates nothing.
     header = re.sub(r'"[^"]*"', "", text.lstrip("\r\n").splitlines()[0])
     delimiter = max(_DELIMITERS, key=header.count)
     try:
@@ -215,7 +217,7 @@ def _read_parquet(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
 
 
 def _find_columns(path: Path, names: Sequence[str], given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """The columns by role: those given, else those named as their role, whatever their case."""
+    """The columns by role: the given ones, else those with the name of the role, in any case."""
     shown = ", ".join(printable(name) for name in names[:MAX_SHOWN_COLUMNS]) + (
         f" and {len(names) - MAX_SHOWN_COLUMNS} more" if len(names) > MAX_SHOWN_COLUMNS else ""
     )
@@ -288,7 +290,7 @@ def _options(value: object) -> tuple[str, ...]:
 
 
 def _letter(answer: str, options: Sequence[str]) -> str:
-    """The letter of the correct option, which a sheet states as such or as the option's text."""
+    """The letter of the correct option; a sheet may state the letter or the text of the option."""
     letters = [chr(ord("A") + at) for at in range(len(options))]
     places = [at for at, option in enumerate(options) if option.casefold() == answer.casefold()]
     if len(places) == 1:

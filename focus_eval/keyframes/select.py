@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Videos: TypeAlias = "list[str] | list[Path] | list[Pixels] | list[Video]"
 Queries: TypeAlias = "list[str] | tuple[str, ...]"
 
-# Queries of one video served at once, a thread each.
+# Limit on the queries of one video that are served at once; each of them has a thread.
 QUERIES_AT_ONCE = 64
 
 log = logging.getLogger("focus_eval")
@@ -121,7 +121,7 @@ def select_keyframes(
     return [selector.select(item, query, progress=progress) for item in video]
 
 
-# Threads that share a selector load its encoders once.
+# Held while encoders load, so that threads which share a selector load its encoders only once.
 _LOADING = threading.Lock()
 
 
@@ -134,22 +134,23 @@ class KeyframeSelector:
     [(0, 79), (0, 79)]
 
     Args:
-        k: keyframes, at most as many as the video has frames.
-        sampler: a name, with options or without ("focus:alpha=0.1"), or a made sampler. By default `even_cover` with
-            600 scored frames. A named one shows no picture twice while others are relevant (`distinct`).
+        k: number of keyframes; a video with fewer frames gives all of them.
+        sampler: a name, with or without options ("focus:alpha=0.1"), or a sampler object. By default `even_cover` with
+            600 scored frames. A sampler given by name shows no picture twice while others are relevant (`distinct`).
         sampler_options, encoder_options: by name, in addition to those in the text.
         encoder: a name or a made encoder. By default the best image-text encoder whose weights are here; else, with
             `FOCUS_EVAL_DOWNLOAD=1` set, a downloaded one; else `offline`. A sampler that never pulls loads none.
-        seed: of all random choices.
+        seed: seed of all random choices.
         store: file that keeps embeddings for the next call.
         backend: video reader.
-        share, seconds: score this share of the video's frames, or as many as take about so long here (by timing a few).
-        fps: pictures per second of a folder or an array, which do not state it.
-        start_seconds, end_seconds: choose among frames of this stretch of the video, the end left out (None: to its
-            end). Frames and times stay those of the whole video.
-        skip_damaged: of a video of which frames cannot be decoded, choose among the others, as if these had been cut
-            out. `selection.warning` says so, and `selection.facts["damaged_frames"]` has their number and that of all
-            frames. Otherwise the error of the first that is needed is raised.
+        share: share of the video's frames to score.
+        seconds: score as many frames as take about this many seconds on this machine, estimated by timing a few.
+        fps: frame rate of a folder of pictures or an array, which do not state it.
+        start_seconds, end_seconds: choose from frames with start <= time < end (None: to the end of the video). Frames
+            and times in the result are those of the whole video.
+        skip_damaged: True: if frames of a video cannot be decoded, choose from the others, as if the damaged frames had
+            been cut out. `selection.warning` says so, and `selection.facts["damaged_frames"]` holds the number of
+            damaged frames and of all frames. False: the first needed frame that cannot be decoded raises its error.
         may_download: see `default_encoder`; by default the environment decides.
 
     Raises:
@@ -174,7 +175,8 @@ class KeyframeSelector:
 
     _budget: Budget = field(init=False, repr=False)
     _stretch: Stretch | None = field(init=False, repr=False, default=None)
-    # By whether the default sampler gets a query; a named sampler has one selector for both.
+    # Selectors by whether there is a query, since the default sampler depends on that; a named sampler has one
+    # selector.
     _selectors: dict[bool, Selector] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -185,7 +187,7 @@ class KeyframeSelector:
             object.__setattr__(self, "_stretch", stretch)
 
     def load(self, *, has_query: bool = True) -> Selector:
-        """Return the selector behind this one with its encoders and its model, which are loaded by the first call.
+        """Return the `Selector` that does the work; the first call loads its encoders and its model.
 
         Raises:
             FocusEvalError: an option is invalid, or a sampler that compares frames with a query has none.
@@ -211,7 +213,7 @@ class KeyframeSelector:
             return self._selectors[key]
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the settings alone: another process, as of a DataLoader, loads encoders of its own."""
+        """Return the settings only: another process, such as a DataLoader's worker, loads its own encoders."""
         return {**vars(self), "_selectors": {}}
 
     @overload
@@ -221,7 +223,7 @@ class KeyframeSelector:
     def select(
         self, video: Video, query: str | Queries | None = None, *, progress: Progress | None = None
     ) -> VideoSelection | list[VideoSelection]:
-        """Return the keyframes of one video; for a list of queries a list.
+        """Return the keyframes of one video for `query`; for a list of queries, return a list of selections.
 
         Queries share the decoded and encoded frames of the video. The arguments and errors are those of
         `select_keyframes`.

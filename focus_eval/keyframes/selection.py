@@ -61,11 +61,11 @@ class VideoSelection(Selection):
 
     Args:
         row: the record of the selection, as a run would write it.
-        sampler_version: of the sampler's code.
+        sampler_version: version of the sampler's code.
         reopen: opens the video again to read its pictures.
-        warning: says that the encoder may not know what the query names, with the nearest it knows, that it could not
-            read the query to its end, that nothing in the video stands out, that keyframes look like one another, or
-            that damaged frames were left out; "" without such doubts.
+        warning: why the keyframes may not show what the query asks for; "" if there is no doubt. Reasons: the encoder
+            may not know what the query names, or could not read the query to its end; nothing in the video stands out;
+            keyframes look alike; damaged frames were left out.
         subtitles: lines of the video, see `with_subtitles`; () if none were given.
     """
 
@@ -109,7 +109,7 @@ class VideoSelection(Selection):
 
         Args:
             path: a .srt, .vtt or .json file (see `read_subtitles`).
-            encoding: of a file that is neither UTF-8 nor has a byte order mark.
+            encoding: the file's encoding, needed if it is not UTF-8 and the file has no byte order mark.
 
         Raises:
             InvalidInput: no such file, or no subtitles.
@@ -138,7 +138,7 @@ class VideoSelection(Selection):
                     yield Image.fromarray(pixels)
 
     def save_sheet(self, path: str | Path) -> Path:
-        """Write the contact sheet, keyframes over the relevance of all scored frames, to a .png, .pdf or .svg file."""
+        """Write a contact sheet to a .png, .pdf or .svg file: keyframes above the relevance of all scored frames."""
         file = checked_sheet(path)
         from focus_eval.keyframes.figures import write_figure
 
@@ -168,11 +168,11 @@ class VideoSelection(Selection):
     def ask(self, llm: str | Model, question: str = "", *, max_tokens: int = 512) -> Reply:
         """Return a model's reply to the keyframes, in order with their times, and the question (default: the query).
 
-        Subtitles of the keyframes, if the selection has a subtitle file, stand before the question.
+        If the selection has subtitles, those of the keyframes are put before the question.
 
         Args:
-            llm: a made model, or its name and options: "chat:model=gpt-4o-mini", "local:checkpoint=FOLDER".
-            max_tokens: longest answer.
+            llm: a model object, or its name and options: "chat:model=gpt-4o-mini", "local:checkpoint=FOLDER".
+            max_tokens: limit on the length of the answer in tokens.
 
         Raises:
             FocusEvalError: the model cannot be used, or gave no answer.
@@ -238,7 +238,7 @@ class VideoSelection(Selection):
         return f"<{self.path.name}: {keyframes} for {self.query!r}, {self.sampler}, {scored}>"
 
     def _repr_html_(self) -> str:
-        """The contact sheet for a notebook; the text of `repr` if it would have too many keyframes."""
+        """The contact sheet for a notebook, or the text of `repr` if there are too many keyframes for a sheet."""
         if len(self.keyframes) > MAX_SHOWN:
             return f"<code>{html.escape(repr(self))}</code>"
         return sheet_html(self.sheet)
@@ -246,7 +246,7 @@ class VideoSelection(Selection):
 
 @contextmanager
 def naming_skip_damaged() -> Iterator[None]:
-    """Name the option `skip_damaged` in the error of a frame that cannot be decoded."""
+    """Mention the option `skip_damaged` in the message if a frame cannot be decoded in the block."""
     try:
         yield
     except DamagedFrame as error:

@@ -1,4 +1,4 @@
-"""Makes a `Selector` of names and options: the sampler, its encoders and model, and the budget of scored frames."""
+"""Makes a `Selector` from names and options of the sampler, its encoders and model, and a budget of scored frames."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.weights import Checkpoint
 
 DEFAULT_SAMPLER, SUMMARY_SAMPLER = "even_cover", "uniform"
-# One frame a second of ten minutes: some ten seconds of decoding and scoring on two cores with the small encoder.
+# Default number of scored frames: one per second for a video of ten minutes. With the small encoder they take about ten
+# seconds of decoding and scoring on two cores.
 DEFAULT_PULLS = 600
 SNAP_SECONDS = 1.0
 BUDGET_OPTIONS = ("pulls", "every_seconds", "budget_of", "share")
@@ -62,7 +63,7 @@ def make_selector(
         may_download: see `default_encoder`; by default the environment decides.
 
     Raises:
-        FocusEvalError: a name or an option is invalid, options for a made object, or two budgets.
+        FocusEvalError: a name or an option is invalid, options are given for an object, or two budgets are given.
     """
     instance = default_or_named(sampler, _checked_options("sampler", sampler_options))
     budget.check_alone(sampler_options if sampler is None else changed_options(instance))
@@ -92,7 +93,7 @@ def make_selector(
         seed=seed,
         store=store,
         backend=backend,
-        # All queries of a video score the same coarse frames, whose embeddings are shared.
+        # With "video", all queries of a video score the same coarse frames and share their embeddings.
         coarse_seed="video",
         stretch=stretch,
         timeline="seconds",
@@ -110,7 +111,7 @@ def _allows_download(checkpoint: Checkpoint) -> bool:
 
 @cache
 def _log_offer(offer: str) -> None:
-    # Cached: once a process, however many selectors it makes.
+    # This function is cached, so that a process logs the hint only once, however many selectors it makes.
     log.info("%s=1 downloads %s", DOWNLOAD_VARIABLE, offer)
 
 
@@ -142,7 +143,7 @@ def sampler_for(sampler: str | FrameSampler | None, *, has_query: bool) -> str |
 
 
 def _for_people(sampler: FrameSampler, name: str, options: Mapping[str, object]) -> FrameSampler:
-    """The sampler without near twins and with keyframes inside scenes, unless the text or the options say."""
+    """The sampler with `distinct` and `snap_seconds` switched on, unless the text or the options set them."""
     stated = {*options, *named_options(name, {})[1]}
     if "distinct" not in stated:
         sampler = replace(sampler, distinct=True)
@@ -159,11 +160,11 @@ class Budget:
     """Number of frames to score, as a share of the video or by time; the alternative to options of the sampler.
 
     Args:
-        share: of the video's frames, in (0, 1].
-        seconds: time that scoring may take on this machine.
+        share: share of the video's frames, in (0, 1].
+        seconds: time in seconds that scoring may take on this machine.
 
     Raises:
-        InvalidInput: both, or a value out of range.
+        InvalidInput: both are given, or a value is out of range.
     """
 
     share: float | None = option(None, above=0, at_most=1)
@@ -206,9 +207,9 @@ class Budget:
 
 
 def frames_in(seconds: float, selector: Selector, reader: VideoReader) -> int:
-    """Return the number of frames that can be decoded and encoded in `seconds`, from the time that 16 of them take.
+    """Return how many frames can be decoded and encoded in `seconds`, estimated from the time that 16 frames take.
 
-    All frames for an encoder that reads none.
+    If the encoder reads no frames, return the number of all frames.
     """
     encoder = selector.encoder
     if encoder is None or not encoder.reads_frames:

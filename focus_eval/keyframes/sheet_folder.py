@@ -1,4 +1,4 @@
-"""The folder that the keyframes of a sheet go to: a table, pictures by id, a page to look through, and the records.
+"""Writes the keyframes of a sheet's rows to a folder: a table, pictures by id, a page to look through, and records.
 
 FOLDER/keyframes.csv                   the table, a line for each row of the sheet
 FOLDER/pictures/ID/                    keyframes as JPEG, sheet.png
@@ -43,7 +43,7 @@ ANSWER_COLUMNS = ("answer", "read_as", "correct_answer", "score")
 TABLE_SUFFIXES = (".csv", ".jsonl")
 DEFAULT_TABLE = "keyframes.csv"
 MAX_FOLDER_NAME = 80
-# Facts that the sheet adds to those of a row's selection.
+# Names of the facts that this module adds to the facts of a row's selection.
 _STRETCH, _WARNING, _QUESTION = "stretch_seconds", "warning", "question"
 
 Line = Mapping[str, Any]
@@ -151,7 +151,7 @@ class SheetFolder:
                 for line in self._ordered_lines():
                     file.write(whole_text(_section(line, self._place.folder)))
         except (InvalidInput, RunError):
-            if error is None:  # a full disk is reported once
+            if error is None:  # do not raise a second error, e.g. when the disk is full
                 raise
         finally:
             self._lock.__exit__(kind, error, trace)
@@ -184,7 +184,7 @@ class SheetFolder:
         return searches
 
     def write(self, search: Search, result: Result) -> None:
-        """Write the pictures of a selection, then its record and its line; of an error the line alone.
+        """Write the pictures of a selection, then its record and its line; for an error write only the line.
 
         Raises:
             RunError: a file cannot be written: the disk is full.
@@ -202,7 +202,7 @@ class SheetFolder:
             option_texts=list(row.options),
             facts={**result.row.facts, **stretch, **warning, _QUESTION: row.question},
         )
-        with self._writing:  # matplotlib is not thread-safe, and lines stay in order
+        with self._writing:  # one thread at a time: matplotlib is not thread-safe, and lines must stay in order
             self._write_pictures(row, result)
             self._writer.write(record)
         self._answer(row, result, record)
@@ -230,7 +230,7 @@ class SheetFolder:
     def _write_pictures(self, row: SheetRow, selection: VideoSelection) -> None:
         pictures = self._place.folder / "pictures" / folder_name(row.id)
         try:
-            for earlier in pictures.glob("*") if pictures.is_dir() else ():  # of a start that was killed
+            for earlier in pictures.glob("*") if pictures.is_dir() else ():  # a killed start may have left pictures
                 if earlier.is_file():
                     earlier.unlink()
             selection.save_frames(pictures)
@@ -287,7 +287,7 @@ def search_of(row: SheetRow) -> Search:
     """Return the search of a row, which chooses what `select` chooses for the same video and query.
 
     Raises:
-        InvalidInput: times that enclose nothing.
+        InvalidInput: the row's start and end enclose no time.
     """
     stretch = None
     if row.start_seconds or row.end_seconds is not None:
@@ -324,7 +324,7 @@ def _error_line(row_id: str, video: str, query: str, text: str) -> Line:
 
 
 def _write_line(file: IO[str], table: Path, line: Line, columns: Sequence[str]) -> None:
-    """Append a line to the table: in a CSV file lists are numbers between blanks."""
+    """Append a line to the table; a CSV file holds a list as numbers separated by blanks."""
     if table.suffix.lower() == ".jsonl":
         cells = {column: line.get(column, "") for column in columns}
         file.write(whole_text(json.dumps(cells, ensure_ascii=False)) + "\n")

@@ -1,4 +1,4 @@
-"""What a user should know of a selection that succeeded: why its keyframes may not show what was asked for.
+"""Writes warnings about a successful selection: reasons why its keyframes may not show what was asked for.
 
 warning = selection_warning(row, encoder=encoder, reader=reader)
 """
@@ -20,11 +20,11 @@ def selection_warning(row: SelectionRow, *, encoder: Encoder | None, reader: Vid
     """Return all warnings about a selection, a sentence or two each; "" without one.
 
     Args:
-        encoder: that gave relevance; None for a sampler that pulls none.
-        reader: of the video.
+        encoder: encoder that gave relevance; None if the sampler does not pull.
+        reader: reader of the video.
     """
     warnings = [_vocabulary_warning(row.query, encoder), _standout_warning(row, encoder), *_fact_warnings(row)]
-    is_known = isinstance(reader, VideoReader)  # a plugin's reader may tell nothing of its pixels
+    is_known = isinstance(reader, VideoReader)  # a plugin's reader may not state how exact its pixels are
     if is_known and reader.shows_stored and not reader.appearance.is_plain:
         traits = "; ".join(reader.appearance.traits)
         warnings.append(f"The colours or the shape of its pictures are not those of a screen: {traits}.")
@@ -38,7 +38,7 @@ def check_query(query: str, encoder: Encoder | None) -> None:
 
 
 def _vocabulary_warning(query: str, encoder: Encoder | None) -> str:
-    """That the query names something outside the encoder's vocabulary."""
+    """The warning that the query names something outside the encoder's vocabulary; "" if it does not."""
     if encoder is None or query == NO_QUERY or not (neighbours := encoder.known_neighbours(query)):
         return ""
     shown_query = query if len(query) <= MAX_SHOWN_QUERY else f"{query[: MAX_SHOWN_QUERY - 3]}..."
@@ -49,7 +49,7 @@ def _vocabulary_warning(query: str, encoder: Encoder | None) -> str:
 
 
 def _fact_warnings(row: SelectionRow) -> list[str]:
-    """What the facts of the row tell: damaged frames, a query that was cut, keyframes that look alike."""
+    """The warnings from the row's facts: damaged frames, a query that was cut, keyframes that look alike."""
     warnings = []
     if "damaged_frames" in row.facts:
         n_damaged, n_frames = row.facts["damaged_frames"]
@@ -69,7 +69,7 @@ def _fact_warnings(row: SelectionRow) -> list[str]:
 
 
 def _standout_warning(row: SelectionRow, encoder: Encoder | None) -> str:
-    """That no scored frame is relevant enough to show what the query names."""
+    """The warning that no scored frame is relevant enough to show what the query names; "" if one is."""
     selection, bound = row.selection, encoder.least_shown if encoder else None
     if bound is None or selection is None or row.query == NO_QUERY or not selection.pulled_relevance.size:
         return ""

@@ -70,7 +70,7 @@ class Case:
 
     @property
     def evidence_seconds(self) -> tuple[float, ...]:
-        """Moments for a ceiling: the start, a second one in the same frame, one off every grid, and the last frame."""
+        """Evidence moments for ceilings: two in the first frame, one off every grid, and one in the last frame."""
         return (0.0, 0.2 / self.fps, int(0.618 * self.n_frames) / self.fps, (self.n_frames - 1) / self.fps)
 
     def source(self) -> ArraySource:
@@ -91,7 +91,7 @@ LENGTHS_AND_RATES = [
     (1, 0.1), (1, 30.0), (2, 24.0), (3, 60.0), (7, 25.0), (8, 25.0), (29, 29.97), (31, 29.97), (100, 1e6),
     (250, 24.0), (900, 0.2), (1000, 0.999), (1000, 1.0), (2500, 240.0), (7201, 30000 / 1001),
 ]  # fmt: skip
-# K below, at and above the number of frames; relevance with events, with ties, and constant.
+# Cases with K below, at and above the number of frames, with relevance of each pattern, and with sync frames.
 CASES = tuple(
     sorted(
         {
@@ -110,7 +110,7 @@ TEXTS = QuestionTexts(
     options=("red", "blue", "It does not pass", "Ignore all of the above"),
     subtitles=(TimedText(0.0, 1.5, "here it comes"), TimedText(3.0, 4.0, "and it is gone")),
 )
-# Cost of a scan forward over one of the main encoder.
+# Cost of one forward of the scan encoder, divided by that of the main encoder.
 SCAN_COST = 1 / 43
 
 
@@ -120,8 +120,8 @@ def select(
     """Run `sampler` on `case` with a generator seeded from the case, and return the selection.
 
     Args:
-        source: relevance, embeddings and pictures, recorded; None for a new `case.source()`.
-        budget: most pulls allowed; None for no limit.
+        source: source of relevance, embeddings and pictures, which records requests; None for a new `case.source()`.
+        budget: largest number of pulls allowed; None for no limit.
     """
     source = case.source() if source is None else source
     source.reply = sampler.example_reply
@@ -146,7 +146,7 @@ def broken_promises(sampler: FrameSampler, case: Case) -> dict[str, str]:
 
 
 def _try_case(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
-    """`broken_promises`, and True if the sampler made a selection that could be checked."""
+    """The result of `broken_promises`, and True if the sampler made a selection that could be checked."""
     generators, source = _global_generators(), case.source()
     try:
         first = select(sampler, case, source=source)
@@ -171,7 +171,7 @@ def _try_case(sampler: FrameSampler, case: Case) -> tuple[dict[str, str], bool]:
 
 
 def _broken_ledger(selection: Selection, source: ArraySource) -> dict[str, str]:
-    """{"ledger": message} if the frames asked of `source` differ from those in the selection; else {}."""
+    """{"ledger": message} if the selection does not list exactly the frames asked of `source`; else {}."""
     pulled = np.concatenate(source.calls) if source.calls else np.empty(0, dtype=np.int64)
     n_scored = pulled.size + source.other_pulls
     if not np.array_equal(pulled, selection.pulled_frames) or n_scored != selection.n_pulls:
@@ -185,17 +185,14 @@ def _broken_ledger(selection: Selection, source: ArraySource) -> dict[str, str]:
 
 
 def fingerprint(selection: Selection) -> str:
-    """Return as JSON the parts of a selection that must be equal when the same question is asked again."""
+    """Return as JSON the parts of a selection that must not change when the same question is asked again."""
     frames = [selection.pulled_frames.tolist(), selection.scanned_frames.tolist(), selection.looked_frames.tolist()]
     text_pulls = [[pulls.text, pulls.frames.tolist()] for pulls in selection.text_pulls]
     return json.dumps([selection.keyframes, *frames, text_pulls, selection.model_usage, selection.scales])
 
 
 def _broken_facts(selection: Selection) -> dict[str, str]:
-    """Return {"facts": message} if facts or options are no JSON, or a clip reports more pulls than were made.
-
-    Else {}.
-    """
+    """{"facts": message} if facts or options are no JSON, or clips report more pulls than were made; else {}."""
     try:
         json.dumps([dict(selection.facts), dict(selection.options)], allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -237,14 +234,14 @@ PROMISES = {
     "options": "options survive being written as text",
     "time": "ten hours take seconds",
 }
-# Cases repeated in a second process, longest video first.
+# The cases that are repeated in a second process.
 SECOND_START_CASES = tuple(case for case in CASES if case.n_frames in (31, 500, 7201))
 SECONDS_ALLOWED = 30.0
 
 
 @dataclass(frozen=True)
 class BrokenPromise:
-    """A broken promise: its name, the smallest case that shows it (None if it needs no case), a message."""
+    """A broken promise: its name, the smallest case that shows the fault (None for no case), and a message."""
 
     promise: str
     case: Case | None
@@ -257,9 +254,10 @@ class CheckResult:
 
     Args:
         broken: one entry per broken promise, in the order of `PROMISES`.
-        n_cases: questions asked.
-        not_tried: promises that could not be checked because others are broken.
-        ten_hours_seconds, ten_hours_pulls: processor seconds and pulls on a video of ten hours; None if that failed.
+        n_cases: number of test questions asked.
+        not_tried: promises that could not be checked because another promise is broken.
+        ten_hours_seconds, ten_hours_pulls: processor seconds and pulls on a video of ten hours; None if the sampler
+            failed on it.
     """
 
     broken: tuple[BrokenPromise, ...]
@@ -279,9 +277,9 @@ def check_sampler(
     """Run all contract checks on the sampler `name` (registered, or `FILE.py:Class`) with `options`.
 
     Args:
-        name: options may follow it: `focus:alpha=0.5`.
+        name: name of the sampler, with or without options: `focus:alpha=0.5`.
         with_second_start: also compare with a newly started process, which takes about a second.
-        seconds_allowed: most processor seconds for a video of ten hours.
+        seconds_allowed: limit of processor seconds for a video of ten hours.
 
     Raises:
         FocusEvalError: there is no such sampler, or it cannot be made for another reason than its class.
@@ -310,7 +308,7 @@ def check_sampler(
 def suite(sampler: FrameSampler, *, seconds_allowed: float) -> tuple[CheckResult, list[str]]:
     """Run the checks in this process; return their result and the sampler's `fingerprints`.
 
-    The fingerprints are [] if the sampler fails or does not repeat its choices, so that comparing processes is useless.
+    The fingerprints are [] if the sampler fails or does not repeat its choices: comparing processes is then useless.
     """
     broken: dict[str, BrokenPromise] = {}
     tried = {"class", "runs", "options", "time"}
@@ -348,7 +346,7 @@ def _suite_in_subprocess(sampler: SubprocessSampler, seconds_allowed: float) -> 
         return CheckResult((item,), 0, not_tried=not_tried), []
 
 
-# Promises in the order of their checks: if one is broken, all earlier ones hold.
+# Promises in the order of their checks: a check that finds one broken has found all earlier ones kept.
 _PROMISES_OF_A_CHOICE = ("choice", "integers", "range", "repeats", "count")
 _PROMISES_OF_A_SELECTION = (
     *_PROMISES_OF_A_CHOICE, "ledger", "declares", "asks", "facts", "generator", "determinism",
@@ -356,7 +354,7 @@ _PROMISES_OF_A_SELECTION = (
 
 
 def _promises_tried_until(promise: str) -> set[str]:
-    """The promises that were checked if a question ended with `promise` broken."""
+    """The promises that have been checked when the checks of a question end with `promise` broken."""
     if promise not in _PROMISES_OF_A_CHOICE:
         return {promise}
     return set(_PROMISES_OF_A_CHOICE[: _PROMISES_OF_A_CHOICE.index(promise) + 1])
@@ -384,7 +382,7 @@ def _smallest(sampler: FrameSampler, broken: BrokenPromise) -> BrokenPromise:
 
 
 def _check_order(sampler: FrameSampler) -> BrokenPromise | None:
-    """A broken promise if a question gets other frames after another question was asked; else None."""
+    """A broken promise if asking a second question changes the frames of the first; else None."""
     for case in (Case(30, 4), Case(2000, 8)):
         first = fingerprint(select(sampler, case))
         select(sampler, replace(case, seed=5, n_frames=20_000))  # longer than any earlier case
@@ -395,7 +393,7 @@ def _check_order(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_budget(sampler: FrameSampler) -> BrokenPromise | None:
-    """A broken promise if a budget below the pulls raises no error; else None."""
+    """A broken promise if a budget smaller than the number of pulls raises no error; else None."""
     for case in (Case(30, 4), Case(2000, 8)):
         n_pulls = select(sampler, case).n_pulls
         if n_pulls == 0:
@@ -410,7 +408,7 @@ def _check_budget(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_errors(sampler: FrameSampler) -> BrokenPromise | None:
-    """A broken promise if the encoder's or the model's error is caught or changed; else None."""
+    """A broken promise if the sampler catches or changes an error of the encoder or the model; else None."""
     case = Case(3000, 8, pattern="not a number")
     if not (sampler.needs_encoder or sampler.needs_llm):
         return None
@@ -428,7 +426,7 @@ def _check_errors(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
-    """A broken promise if counts for the plan fail or differ from a run on constant relevance; else None."""
+    """A broken promise if counting pulls fails, or differs from a run on constant relevance; else None."""
     if not (sampler.needs_encoder or sampler.needs_llm):
         return None
     for case in (Case(40, 16, 10.0), Case(1000, 16, 24.0), Case(7201, 16, 29.97)):
@@ -446,7 +444,7 @@ def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
         if n_scans != flat.n_scanned:
             message = f"count_scans says {n_scans}, {flat.n_scanned} frames are scanned"
             return BrokenPromise("planned", case, message)
-        # Random draws may differ by a few pulls, but a plan must not be far too low.
+        # Allow for random draws, which change the number of pulls a little. Refuse a count that is far too low.
         if n_pulls > max(case.n_frames, flat.n_pulls) or n_pulls < 0.9 * flat.n_pulls:
             message = f"count_pulls says {n_pulls}, {flat.n_pulls} frames are pulled of a flat video"
             return BrokenPromise("planned", case, message)
@@ -454,7 +452,7 @@ def _check_plan(sampler: FrameSampler) -> BrokenPromise | None:
 
 
 def _check_options(sampler: FrameSampler) -> BrokenPromise | None:
-    """A broken promise if an option written as text is not read back as its value; else None."""
+    """A broken promise if an option written as text is not read back with the same value; else None."""
     texts = {
         option: value if isinstance(value, str) else str(value).lower() for option, value in sampler.options.items()
     }
@@ -472,9 +470,9 @@ def _check_options(sampler: FrameSampler) -> BrokenPromise | None:
 def _check_ten_hours(
     sampler: FrameSampler, seconds_allowed: float
 ) -> tuple[float | None, int | None, BrokenPromise | None]:
-    """Processor seconds and pulls of a ten-hour video, and a broken promise; None for what is not known."""
+    """Processor seconds and pulls on a ten-hour video, and the broken promise; each None if there is none."""
     source = TEN_HOURS.source()
-    # Processor time, so that a busy machine does not make a sampler look slow.
+    # Measure processor time, so that a busy machine does not make a sampler look slow.
     start = time.process_time()
     try:
         n_pulls = select(sampler, TEN_HOURS, source=source).n_pulls

@@ -10,7 +10,7 @@ from focus_eval.core.types import VideoInfo
 from focus_eval.lab.simulation import NOMINAL_FPS, SamplerEntry, options_at
 from focus_eval.lab.subprocess_sampler import make_apart
 
-# Baselines that any scoring sampler must beat: even pulls with three ways to choose.
+# Baselines that any scoring sampler must beat: all three score evenly spread frames, and differ in how they choose.
 CONTROLS = ("even_diverse", "even_cover", "topk")
 _STEPS = 3
 
@@ -18,7 +18,7 @@ _STEPS = 3
 def controls_at(
     cost: float, videos: Sequence[VideoInfo], *, k: int, names: Sequence[str] = CONTROLS
 ) -> list[SamplerEntry]:
-    """Return `names` at options with which they score `cost` frames of a video in the mean over `videos`.
+    """Return the samplers `names` with options at which they score `cost` frames per video, on average over `videos`.
 
     The number of frames is proportional to a video's length. A control that always scores a minimum number of frames
     may cost more.
@@ -30,7 +30,7 @@ def controls_at(
 
 
 def _control(name: str, cost: float, videos: Sequence[VideoInfo], k: int) -> SamplerEntry:
-    """The sampler `name` with options at which it scores `cost` frames of a video in the mean."""
+    """The sampler `name` with options at which it scores `cost` frames per video, on average over `videos`."""
     percent = 100 * cost / (NOMINAL_FPS * float(np.mean([video.duration_seconds for video in videos])))
     options = _options(name, percent)
     for _ in range(_STEPS):

@@ -1,4 +1,4 @@
-"""Logits and embeddings of traces: their relevance to the query is the trace, the rest is random."""
+"""Logits, embeddings and pictures for the frames of a trace: they agree with its relevance, and are else random."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from focus_eval.lab.recorded import RecordedTrace
 from focus_eval.lab.traces import GRID_HZ, SimulatedTrace, autoregression, frame_noise
 from focus_eval.lab.worlds import World
 
-# Dimensions of a synthetic appearance besides the query's direction.
+# Number of dimensions of a synthetic embedding besides the direction of the query.
 DIMENSIONS = 16
-# Side of a synthetic picture in pixels; grey levels per standard deviation of its content.
+# Width and height of a synthetic picture in pixels, and grey levels per standard deviation of its content.
 PICTURE_SIDE, GREYS = 16, 40
-# Cosine of frame and query: that of CLIP ViT-B/32 lies between about .1 and .4 (docs/simulation.md).
+# Mean, spread and largest value of the cosine of frame and query. Those of CLIP ViT-B/32 lie between about .1 and .4
+# (docs/simulation.md).
 MEAN_COSINE, COSINE_SPREAD, LARGEST_COSINE = 0.25, 0.04, 0.9
 # CLIP's logits are its cosines times this.
 CLIP_LOGIT_SCALE = 100.0
@@ -29,9 +30,10 @@ _SMALLEST = 1e-9
 class TraceFeatures(RelevanceSource):
     """Source of relevance for samplers that need logits or embeddings.
 
-    A frame's embedding has the query's direction for its relevance, and `DIMENSIONS` others for its appearance: a
-    background like that of relevance, smooth within a shot, with a jump at each cut and a repetition if a video returns
-    to a scene. A recorded trace has no cuts; its pictures are drawn for the length of its video.
+    The first dimension of a frame's embedding is the query's direction and gives the frame its relevance. The remaining
+    `DIMENSIONS` dimensions are its appearance, a random background like that of relevance: smooth within a shot, with a
+    jump at each cut, and the same again if the video returns to a scene. A recorded trace has no cuts, so its
+    appearance is smooth throughout.
     """
 
     def __init__(self, trace: SimulatedTrace | RecordedTrace) -> None:
@@ -42,7 +44,7 @@ class TraceFeatures(RelevanceSource):
         return self.trace.relevance(frames)
 
     def logits(self, frames: IntArray) -> FloatArray:
-        """Return log-odds of the relevance, or of a recorded cosine CLIP's logits, shape `(n,)`."""
+        """Return the log-odds of the relevance, or CLIP's logits for a trace of recorded cosines, shape `(n,)`."""
         relevance = self.trace.relevance(frames)
         if self._is_cosine:
             return CLIP_LOGIT_SCALE * (2.0 * relevance - 1.0)
@@ -57,12 +59,12 @@ class TraceFeatures(RelevanceSource):
         return np.hstack([cosine, np.sqrt(1 - cosine**2) * vectors]), np.eye(1 + DIMENSIONS)[0]
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
-        """Return relevance to another text, shape `(n,)`: that to the question plus noise seeded by the text.
+        """Return relevance to a text other than the query, shape `(n,)`: relevance to the query plus noise.
 
-        The noise is as smooth and as large as the background, in logits.
+        The noise is added to the logits, is seeded by the text, and is as smooth and as large as the background.
 
         Raises:
-            InvalidInput: a recorded trace, which has relevance to its question only.
+            InvalidInput: the trace is recorded, so its relevance to other texts is unknown.
         """
         if not isinstance(self.trace, SimulatedTrace):
             raise InvalidInput(f"{self.trace.question_id}: relevance to other texts was not recorded, asked {text!r}")
@@ -74,7 +76,7 @@ class TraceFeatures(RelevanceSource):
         return relevance
 
     def pictures(self, frames: IntArray) -> list[Pixels]:
-        """Return a picture of each frame, `PICTURE_SIDE` pixels wide and high: a field of grey for each dimension."""
+        """Return a picture of each frame, `PICTURE_SIDE` pixels wide and high: one grey field per dimension."""
         side = round(DIMENSIONS**0.5)
         grey = np.clip(128 + GREYS * self._vectors_of(frames), 0, 255).astype(np.uint8).reshape(-1, side, side, 1)
         fields = grey.repeat(PICTURE_SIDE // side, axis=1).repeat(PICTURE_SIDE // side, axis=2).repeat(3, axis=3)
@@ -118,13 +120,13 @@ class TraceFeatures(RelevanceSource):
         return int(self._rng("noise").integers(2**62))
 
     def _rng(self, part: str) -> np.random.Generator:
-        """A generator for one `part` of the video's appearance, the same for all its questions if recorded."""
+        """A generator for one `part` of a video's appearance, shared by all questions of a recorded video."""
         of = self.trace.video if isinstance(self.trace, RecordedTrace) else str(self.trace.key)
         return derived_rng(0, "pictures", of, part)
 
     @cached_property
     def _pictures(self) -> NDArray[np.float64]:
-        """Appearance of the video, ten times a second, `(n_grid, DIMENSIONS)`."""
+        """Appearance of the video at ten times per second, `(n_grid, DIMENSIONS)`."""
         n, world, rng = int(np.ceil(self.trace.info.duration_seconds * GRID_HZ)) + 1, self._world, self._rng("shown")
         keep = 0.5 ** (1.0 / (world.half_life_seconds * GRID_HZ))
         smooth = np.stack([autoregression(keep, n, rng) for _ in range(DIMENSIONS)], axis=1).astype(np.float64)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def recall_overview(frame: pd.DataFrame) -> Table:
-    """Return evidence recall within each distance, frames scored and milliseconds of every sampler and K."""
+    """Return a table of evidence recall within each distance, frames scored and time, by sampler and K."""
     titles = [f"within {RECALL_SECONDS[0]:g} s (%)", *(f"{seconds:g} s" for seconds in RECALL_SECONDS[1:])]
     lines: list[tuple[tuple[str, ...], Mapping[str, Value | str]]] = []
     for (benchmark, k, label), part in sampler_groups(frame, [*GROUP_KEYS, "label"]):
@@ -114,15 +114,15 @@ def save_frontiers(frame: pd.DataFrame, folder: Path, *, replayed: pd.DataFrame 
 
 
 def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None, cost: str = FORWARDS) -> Figure:
-    """Return near recall against a cost, one panel per K, one line per sampler over its budgets.
+    """Draw near recall against a cost: one panel per K, and in it one line per sampler over its budgets.
 
-    In one or two panels up to `MOST_NAMES` samplers have their names at the lines' ends, else there is a legend.
+    With at most two panels and `MOST_NAMES` samplers the names stand at the ends of the lines, else in a legend.
 
     Args:
         frame: `Run.selection_frame`; several benchmarks are pooled.
         cost: one of `COSTS`; a sampler of unknown cost is not drawn.
-        replayed: the same samplers at several budgets on stored relevance, drawn as lines with hollow marks; `frame`
-            then gives filled marks alone.
+        replayed: rows of the same samplers at several budgets on stored relevance, drawn as lines with hollow marks.
+            The rows of `frame` are then drawn as filled marks without lines.
     """
     ks = sorted(set(frame["k"]))
     samplers = set(frame["sampler"]) | (set() if replayed is None else set(replayed["sampler"]))

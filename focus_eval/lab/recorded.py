@@ -12,7 +12,7 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo, frozen_floats
 from focus_eval.keyframes.rows.records import SCORED, SelectionRow
 from focus_eval.keyframes.samplers.bandit import nearest_pulled
 
-# Traces with a larger mean gap cannot resolve events of a second.
+# Largest mean gap between scored frames: a trace with a larger gap cannot show events of one second.
 WIDEST_MEAN_GAP_SECONDS = 1.1
 
 
@@ -22,9 +22,10 @@ class RecordedTrace:
 
     Args:
         frames, values: scored frames, ascending, and their relevance, `(n,)`.
-        is_cosine: relevance is `(1 + cosine) / 2`, and no probability.
-        is_published: imported relevance of a benchmark's own questions; rows of it may be compared with its answers.
-        scan: the same question as a scan encoder sees it; None where there is none.
+        is_cosine: True if relevance is `(1 + cosine) / 2`, False if it is a probability.
+        is_published: True if the relevance was imported for the benchmark's own questions, so that rows of a simulation
+            may be compared with the benchmark's answers.
+        scan: the trace of the same question from a scan encoder; None if there is none.
     """
 
     benchmark: str
@@ -47,11 +48,11 @@ class RecordedTrace:
 def recorded_traces(folder: Path) -> list[RecordedTrace]:
     """Return one trace per question of the run in `folder` that has evidence, in the order of benchmark and id.
 
-    Everything that any sampler of the run scored for a question is put together.
+    A trace joins the frames that all samplers of the run scored for its question.
 
     Raises:
-        InvalidInput: no such run, several encoders or forms of query, no evidence, or fewer scores than one a second of
-            video.
+        InvalidInput: there is no such run, it has several encoders or forms of query, no question has evidence, or a
+            question has fewer scores than about one per second of video.
     """
     parts = sorted((folder / "selections").iterdir()) if (folder / "selections").is_dir() else []
     by_question: dict[tuple[str, str], list[SelectionRow]] = {}
@@ -68,7 +69,7 @@ def recorded_traces(folder: Path) -> list[RecordedTrace]:
 
 
 def scanned_traces(traces: Sequence[RecordedTrace], folder: Path) -> list[RecordedTrace]:
-    """Return `traces` with the relevance of the run in `folder` as their scan.
+    """Return `traces` with the relevance of the run in `folder` as their traces of the scan encoder.
 
     Raises:
         InvalidInput: as `recorded_traces`, or a question that `folder` does not have.
@@ -83,7 +84,8 @@ def scanned_traces(traces: Sequence[RecordedTrace], folder: Path) -> list[Record
 def _trace(rows: Sequence[SelectionRow], folder: Path) -> RecordedTrace:
     """Return the trace of one question from all its rows.
 
-    Raises InvalidInput for several queries, an unknown length, or fewer scored frames than about one a second.
+    Raises InvalidInput if the rows have several queries, an unknown length, or fewer scored frames than about one a
+    second.
     """
     if len({row.query for row in rows}) > 1:
         raise InvalidInput(f"{folder}: {rows[0].question_id} was scored for several queries; narrow the run to one")
@@ -93,7 +95,7 @@ def _trace(rows: Sequence[SelectionRow], folder: Path) -> RecordedTrace:
         for frame, relevance in zip(row.pulled_frames, row.pulled_relevance, strict=True)
         if relevance is not None
     }
-    row = rows[-1]  # what follows is equal in all rows of a question
+    row = rows[-1]  # the fields read below are equal in all rows of a question
     if row.info is None:
         raise InvalidInput(f"{folder}: the length of {row.video} is not known; a trace needs rows of a read video")
     if len(relevance_at) * WIDEST_MEAN_GAP_SECONDS < row.info.duration_seconds:

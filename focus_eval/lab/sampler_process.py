@@ -1,8 +1,9 @@
-"""The process of a sampler's file: gets the request of one question and pulls over a pipe.
+"""The process that runs a sampler's file: it receives one question at a time and pulls over a pipe.
 
-The sampler's file is imported once, in a fork of a process that has loaded the shared modules. A fork answers each
-question and ends with it, so nothing is kept from one question to the next. This guards against mistakes, not against
-attacks: the code may read and write what its user may. `subprocess_sampler` is the other end of the pipe.
+The sampler's file is imported once, in a fork of a process that has loaded the shared modules. Each question is
+answered in a further fork that ends with the answer, so no state passes from one question to the next. This guards
+against mistakes, not against
+attacks: the sampler's code has all rights of the user. `subprocess_sampler` is the other end of the pipe.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def main(arguments: list[str]) -> None:
     """Answer questions about installed samplers, and start a process for each file, until the socket closes."""
     os.dup2(2, 1)  # keep the sampler's prints out of the command's output
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reap forks automatically: nothing waits for them
-    # Imported and listed once here instead of in every fork.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended forks disappear by themselves, since no code waits for them
+    # Import these modules and list the samplers once here, so that no fork has to.
     for lazy_module in ("numpy.ma", "numpy.random"):
         importlib.import_module(lazy_module)
     with suppress(FocusEvalError):  # the fork of a question reports this error
@@ -175,11 +176,11 @@ _ANSWERS: Mapping[str, Callable[..., object]] = {
 
 
 class RemoteSource(RelevanceSource):
-    """Source or model whose every method is called in the process that asked, which checks and counts it.
+    """Stand-in for a source or model: each method runs in the asking process, which checks and counts the call.
 
     Args:
         line: the pipe to that process.
-        receiver: whose methods these are: the request's "ledger" or "llm".
+        receiver: the object of the request that has the methods: "ledger" or "llm".
     """
 
     def __init__(self, line: Connection, receiver: str) -> None:

@@ -37,17 +37,18 @@ from focus_eval.lab.subprocess_sampler import class_apart, make_apart
 from focus_eval.lab.traces import SimulatedTrace, make_trace, trace_video
 from focus_eval.lab.worlds import Channel, World, channel_name, channel_of, world_of
 
-# Percentages of frames refer to this rate, whatever the file's rate (as in `even_cover`).
+# Percentages of frames refer to a video of this rate, whatever the file's rate (as in `even_cover`).
 NOMINAL_FPS = 25.0
-# Pulls a second of `focus` at its defaults: 3 in 16 seconds, and one a second in a quarter of the arms.
+# Pulls of `focus` per second of video at its defaults: 3 in each 16 seconds, and one per second in a quarter of the
+# arms.
 _FOCUS_RATE = 3 / 16 + 0.25
 
 
 class SamplerEntry(BaseModel):
-    """One sampler with options; with `budgets`, once more at each of the simulation's budgets.
+    """One sampler with options. With `budgets` the sampler also runs at each of the simulation's budgets.
 
     Args:
-        k: only at these K; if empty, at those of the simulation.
+        k: the K at which the sampler runs; if empty, those of the simulation.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,8 +63,8 @@ class SimulationConfig(BaseModel):
     """Worlds, videos, samplers, K and budgets.
 
     Args:
-        minutes: shortest and longest video.
-        budgets: percent of the frames scored, of 25 frames a second.
+        minutes: lengths of the shortest and the longest video.
+        budgets: frames scored in percent of the frames of a video with 25 frames per second.
         recorded: folder of a run whose relevance is used instead of simulated worlds; "" for none.
         scan_recorded: folder of a run with relevance of the same questions for the scan encoder.
         budget_k: the K at which budgets are compared; every K if empty.
@@ -87,7 +88,7 @@ class SimulationConfig(BaseModel):
 
     @property
     def parsed_worlds(self) -> list[World]:
-        """The worlds; InvalidInput for two of one name, or for `minutes` that do not ascend from above 0."""
+        """The worlds; raises InvalidInput if two have one name, or if `minutes` is not positive and ascending."""
         worlds = [world_of(entry) for entry in self.worlds]
         if len({world.name for world in worlds}) < len(worlds):
             raise InvalidInput(f"{self.name}: two worlds have one name; give the changed one a `name` of its own")
@@ -96,7 +97,7 @@ class SimulationConfig(BaseModel):
         return worlds
 
     def check_baseline(self) -> None:
-        """Raise InvalidInput, with the samplers, if the baseline is not among them at its default options."""
+        """Raise InvalidInput, listing the samplers, if the baseline at its default options is not one of them."""
         samplers = [sampler for sampler, _ in self.series()]
         if not any(sampler.name == self.baseline and sampler == type(sampler)() for sampler in samplers):
             names = ", ".join(sorted({sampler.name for sampler in samplers}))
@@ -125,10 +126,11 @@ class SimulationConfig(BaseModel):
 def options_at(name: str, percent: float) -> dict[str, object]:
     """Return the options with which a sampler scores `percent` of the frames of a long video at 25 frames a second.
 
-    The FOCUS family gets longer arms and fewer pulls in one proportion, so that the share of coarse pulls stays.
+    For the FOCUS family, arms get longer and fine pulls rarer by the same factor, so the share of coarse pulls stays
+    the same.
 
     Raises:
-        InvalidInput: a sampler without an option that sets its number of pulls.
+        InvalidInput: the sampler has no option that sets its number of pulls.
     """
     rate = NOMINAL_FPS * percent / 100
     option_names = class_apart(name).__dataclass_fields__
@@ -142,9 +144,9 @@ def options_at(name: str, percent: float) -> dict[str, object]:
     raise InvalidInput(f"sampler {name!r} has no option for its number of pulls; leave `budgets` out")
 
 
-# Increase whenever the code may give other relevance.
+# Increase whenever a change of the code may change the relevance of a trace.
 VERSION = 1
-# Longer simulated videos have a length bucket of their own; the others have LongVideoBench's.
+# Simulated videos of at least this length form a bucket of their own; shorter ones have LongVideoBench's buckets.
 HOURS_FROM_SECONDS = 3600
 VIDEOS_AT_ONCE = 25
 
@@ -168,7 +170,13 @@ class TraceEncoder(Encoder):
         self._drawn: TraceFeatures | None = None
 
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
-        """Return the relevance of `frames` in the current trace; raise RunError without one."""
+        """Return the relevance of `frames` in the current trace to `query`, shape `(n,)`.
+
+        A query other than `QUERY` gets the relevance that `TraceFeatures.relevance_to` makes for it.
+
+        Raises:
+            RunError: there is no current trace.
+        """
         if self.trace is None:
             raise RunError(f"{video}: no trace")
         return self.trace.relevance(frames) if query == QUERY else self._features.relevance_to(frames, query)
@@ -183,7 +191,7 @@ class TraceEncoder(Encoder):
 
     @property
     def _features(self) -> TraceFeatures:
-        """Features of the current trace, made once for it; raises RunError without one."""
+        """Features of the current trace, made once per trace; raises RunError if there is no current trace."""
         if self.trace is None:
             raise RunError("no trace")
         if self._drawn is None or self._drawn.trace is not self.trace:
@@ -196,7 +204,7 @@ class TraceEncoder(Encoder):
 
 
 class ChannelEncoder(Encoder):
-    """The scan encoder of a simulation: another channel of video `number`."""
+    """The scan encoder of a simulation: it sees video `number` through one channel."""
 
     reads_frames: ClassVar[bool] = False
 
@@ -225,11 +233,11 @@ def _n_unknown(trace: AnyTrace | None, frames: IntArray) -> int:
 
 @dataclass(frozen=True)
 class TraceSource:
-    """Traces of one benchmark: a world's, or those of a recorded run.
+    """Source of the traces of one benchmark: of a simulated world or of a recorded run.
 
     Args:
-        world: None for recorded ones.
-        traces: the recorded ones; simulated ones are made when they are needed.
+        world: the simulated world; None for a recorded run.
+        traces: the recorded traces; simulated traces are made when they are needed.
     """
 
     name: str
@@ -239,7 +247,7 @@ class TraceSource:
 
     @property
     def coarse_seed(self) -> CoarseSeed:
-        """ "video" for recorded traces, whose questions share coarse draws as they share frames."""
+        """ "video" for recorded traces, because the questions of a recorded video share frames and so coarse draws."""
         return "question" if self.world else "video"
 
     def number(self, question_id: str) -> int:
@@ -251,7 +259,7 @@ class TraceSource:
     def numbers(self, config: SimulationConfig, limit: int | None) -> Sequence[int]:
         """Return the numbers of the traces of the first `limit` videos, with all their questions.
 
-        Questions of a video share its frames: if some were left out, the others would pay for more.
+        No question of a video is left out, because questions share the cost of its frames: fewer would each pay more.
         """
         if self.world is not None:
             return range(config.videos)[:limit]
@@ -265,13 +273,13 @@ class TraceSource:
         return trace_video(self.world, number, seed=config.seed, minutes=config.minutes)
 
     def trace(self, number: int, config: SimulationConfig) -> AnyTrace:
-        """Return trace `number`, recorded or made."""
+        """Return trace `number`: the recorded one, or a newly simulated one."""
         if self.world is None:
             return self.traces[number]
         return make_trace(self.world, number, seed=config.seed, minutes=config.minutes)
 
     def scan(self, number: int, config: SimulationConfig, channel: Channel) -> AnyTrace:
-        """Return the trace of a video in `channel`; for a recorded video, its recorded scan."""
+        """Return the trace of a video as `channel` sees it; for a recorded video, its recorded scan."""
         if self.world is None:
             scan = self.traces[number].scan
             if scan is None:
@@ -290,7 +298,7 @@ class TraceSource:
 
 
 def scripted_llm(sampler: FrameSampler) -> Model | None:
-    """Return the scripted model that a sampler asks: that of its option `llm`, or the default one."""
+    """Return the scripted model that a sampler asks: the one its option `llm` names, or the default."""
     if not sampler.needs_llm:
         return None
     name = str(sampler.options["llm"])
@@ -309,7 +317,7 @@ def run_simulation(
 
     Args:
         limit: only the first videos of each world.
-        progress: called with rows written and rows to write.
+        progress: called with the number of rows written and the number of rows to write.
 
     Raises:
         InvalidInput: `out` holds another simulation.
@@ -339,17 +347,18 @@ def infeasible_lines(config: SimulationConfig, limit: int | None = None) -> list
     return lines
 
 
-# Short enough to type, too large to search for a favourable seed.
+# A seed of this size is short enough to type, but there are too many to search for a favourable one.
 SEED_BITS = 48
 
 
 def with_fresh_seed(config: SimulationConfig, out: Path) -> SimulationConfig:
     """Return `config` with a new random seed if it sets none and runs samplers from files.
 
-    The author of such a file may have seen the videos of a known seed. A later run in `out` has the same seed.
+    With a known seed, the author of such a file may have seen the videos. A later run in `out` gets the seed of the
+    first run.
 
     Raises:
-        InvalidInput: `out` has the seed of another state of the files.
+        InvalidInput: the seed in `out` was drawn for another version of the files.
     """
     tried, file = tried_files(config), out / "run.json"
     if not tried or config.recorded or "seed" in config.model_fields_set:
@@ -370,9 +379,9 @@ def tried_files(config: SimulationConfig) -> list[str]:
 
 
 def trace_sources(config: SimulationConfig) -> list[TraceSource]:
-    """Return where the traces of `config` come from: a source per world, or one that holds a recorded run.
+    """Return the sources of the traces of `config`: one per world, or the sources of a recorded run.
 
-    A source's revision is that of all its values, so that changed ones get rows of their own.
+    A source's revision depends on all its values, so that a changed source gets new rows.
     """
     if not config.recorded:
         shared = {"version": VERSION, "seed": config.seed, "minutes": list(config.minutes)}
@@ -444,18 +453,19 @@ def _run_source(
     n_workers: int,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Write the rows of all series on the traces of one source, in processes; questions with a row are skipped."""
+    """Write the rows of all series on the traces of one source, in several processes; skip questions with a row."""
     numbers = source.numbers(config, limit)
     series = config.seeded_series()
     folders = [_part(out, source, config, sampler, k, seed) for sampler, k, seed in series]
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
-    # Read once before any worker writes; reading at every chunk would be quadratic.
+    # Read finished questions once, before any worker writes: reading all rows again for every chunk would take too
+    # long.
     finished = {folder: FinishedQuestions(folder, SelectionRow).ids() for folder in folders}
     chunks = list(_chunks(source, numbers))
     n_done, question_ids = 0, set[str]().union(*finished.values())
-    # Fork, so that a file's sampler needs no second import. Collect first: in a fork OpenVINO's destructor would wait
-    # for threads that only the parent has.
+    # Fork the workers, so that they need not import a sampler's file again. Collect garbage before: in a fork,
+    # OpenVINO's destructor would wait for threads that only the parent process has.
     gc.collect()
     with ProcessPoolExecutor(max(1, n_workers), mp_context=get_context("fork"), initializer=gc.freeze) as pool:
         jobs = [pool.submit(_run_chunk, source, config, finished, list(chunk)) for chunk in chunks]
@@ -472,7 +482,7 @@ def _run_source(
 
 
 def _chunks(source: TraceSource, numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the traces of each job of a process; questions of a video stay together, since they share frames."""
+    """Yield the trace numbers of each job; questions of a video stay in one job, since they share frames."""
     videos: dict[int | str, list[int]] = {}
     for number in numbers:
         videos.setdefault(number if source.world else source.traces[number].video, []).append(number)
@@ -487,7 +497,7 @@ def _chunks(source: TraceSource, numbers: Sequence[int]) -> Iterator[list[int]]:
 
 
 def _with_shares(rows: Sequence[SelectionRow]) -> list[SelectionRow]:
-    """The rows of one selection with counts in place of pulls, and their share of each video's frames."""
+    """The rows of one selection, with counts instead of pulls and with each row's share of its video's frames."""
     videos = [row.video for row in rows]
     main, scan = (
         frame_shares(videos, [np.array(frames, dtype=np.int64) for frames in lists])
@@ -500,10 +510,10 @@ def _with_shares(rows: Sequence[SelectionRow]) -> list[SelectionRow]:
 
 
 def _shared_by(sampler: FrameSampler, rows: Sequence[SelectionRow]) -> list[SelectionRow]:
-    """Return simulated rows with their share of the frames that a sampler with `shared_by` would share.
+    """Return simulated rows with their share of frames, for a sampler with the option `shared_by`.
 
-    A simulated video has one question; `shared_by` assumes further ones that need the same frames: the scanned ones, or
-    the pulls of a sampler without a scan.
+    A simulated video has only one question. The option assumes that `shared_by` questions of a video share the scanned
+    frames, or the pulled frames if the sampler does not scan.
     """
     questions, shared = sampler.options.get("shared_by", 1.0), "scan" if sampler.needs_scan else "main"
     if questions == 1:
@@ -545,7 +555,7 @@ def _run_chunk(
         question_ids.add(trace.question_id)
         question, path = _question(source, trace), Path(_video(trace))
         for (selector, finished_ids, _), selector_rows in zip(parts, rows, strict=True):
-            # Skip whole videos only: shares of shared frames must add up.
+            # Skip a video only if all its questions have rows, because their shares of the common frames must add up.
             if not videos.get(question.video, {question.id}) <= finished_ids:
                 selector_rows.append(selector.recorded(question, UnreadVideo(path=path, info=trace.info)))
     for (selector, finished_ids, folder), selector_rows in zip(parts, rows, strict=True):
@@ -560,7 +570,7 @@ def _run_chunk(
 def _append(path: Path, rows: Sequence[SelectionRow]) -> None:
     """Append rows to a file of JSON lines; without rows make no file."""
     if not rows:
-        return  # do not create an empty file: it would mark a finished part as unfinished
+        return  # an empty file would mark a finished part as unfinished
     with closing(RowWriter(path)) as writer:
         for row in rows:
             writer.write(row)
@@ -582,7 +592,7 @@ def _question(source: TraceSource, trace: AnyTrace) -> Question:
 
 
 def bucket_of(seconds: float) -> str:
-    """Return "short" (under 3 minutes), "medium" (20), "long" (an hour) or "hours"."""
+    """Return "short" (under 3 minutes), "medium" (under 20), "long" (under an hour) or "hours"."""
     return "hours" if seconds >= HOURS_FROM_SECONDS else LengthEdges().bucket(seconds)
 
 
@@ -591,11 +601,11 @@ def _video(trace: AnyTrace) -> str:
 
 
 def _part(out: Path, source: TraceSource, config: SimulationConfig, sampler: FrameSampler, k: int, seed: int) -> Path:
-    """The folder of the rows of a sampler, K and seed; it is named by a hash of all that can change them."""
+    """The folder of the rows of a sampler, K and seed, named by a hash of all settings that can change the rows."""
     default = type(sampler)().options
     changed = [f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
                for name, value in sampler.options.items() if value != default[name]]  # fmt: skip
-    # Hash the source even for a sampler that never pulls: its questions come from there.
+    # Hash the source even for a sampler that never pulls, because the questions come from the source.
     scan, llm = source.scan_encoder(sampler, config), scripted_llm(sampler)
     identity = selection_identity(
         sampler,

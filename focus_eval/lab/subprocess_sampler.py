@@ -31,9 +31,9 @@ _BOOTSTRAP = (
     "import sys; sys.path[:] = sys.argv[2].split(sys.argv[1]); "
     "from focus_eval.lab.sampler_process import main; main(sys.argv[3:])"
 )
-# hash() of a text differs between two starts only where their seeds are set apart.
+# Seed of hash() in the second process: with another seed, code that depends on hash() of texts is noticed.
 _SECOND_HASH_SEED = "20240229"
-# The socket to each process by `_key`, and the process where it is a child of this one.
+# `_key` -> socket to the sampler's process, and the process object if it is a child of this process.
 _processes: dict[tuple[str, bool], tuple[socket.socket, subprocess.Popen[bytes] | None]] = {}
 
 
@@ -45,7 +45,7 @@ class SubprocessSampler(FrameSampler):
     has_other_hash_seed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        """Replace the options by their values as read and checked by the file's class."""
+        """Replace each option by its value as the file's class reads and checks it."""
         options = json.dumps(self.options, default=str)
         for name, value in _checked_options(self.spec, self.has_other_hash_seed, options).items():
             object.__setattr__(self, name, value)
@@ -56,7 +56,7 @@ class SubprocessSampler(FrameSampler):
 
     def choose(self, request: SelectionRequest) -> Choice:
         """Have the sampler's process answer the question, and serve its pulls; return its choice."""
-        # Ledger and model stay in this process; the sampler's process sends its requests here.
+        # Send the request without ledger and model: they stay here, and the sampler's process calls them over the pipe.
         nothing: Any = None
         plain_request = replace(request, ledger=nothing, llm=nothing)
         choice: Choice = self._ask("choose", answering=request, request=plain_request)
@@ -86,12 +86,12 @@ def subprocess_class(spec: str, *, has_other_hash_seed: bool = False) -> type[Fr
         has_other_hash_seed: use a second process, started with another seed of `hash()`.
 
     Raises:
-        FocusEvalError: as loading the class in this process would.
+        FocusEvalError: the class cannot be loaded; the same error as loading it in this process.
     """
     try:
         description = _ask(spec, has_other_hash_seed, {"ask": "describe", "spec": spec})
     except FocusEvalError:
-        end_processes(_key(spec, has_other_hash_seed))  # the file may be corrected and tried again
+        end_processes(_key(spec, has_other_hash_seed))  # start anew next time: the file may have been corrected
         raise
     metadata = description["metadata"]
     options = [
@@ -107,16 +107,16 @@ def subprocess_class(spec: str, *, has_other_hash_seed: bool = False) -> type[Fr
 
 
 def make_apart(name: str, **options: object) -> FrameSampler:
-    """Return the sampler `name` with `options` as `make_sampler` does; that of a file runs in a process of its own.
+    """Return the sampler `name` with `options`, as `make_sampler`, but run a sampler from a file in its own process.
 
-    A stranger's file may end its process or change modules that it shares with the ledger.
+    A stranger's file could end the process that imports it, or change modules that the ledger uses.
     """
     name, values = named_options(name, options)
     return make_in_subprocess(name, values) if ".py:" in name else make_sampler(name, **values)
 
 
 def class_apart(name: str) -> type[FrameSampler]:
-    """Return the class of the sampler `name`, as `make_apart` makes it; options in the name are ignored."""
+    """Return the class of the sampler that `make_apart` makes of `name`; options in `name` are ignored."""
     plain_name = parse_named(name)[0]
     return subprocess_class(os.path.abspath(plain_name)) if ".py:" in plain_name else sampler_class(plain_name)
 
@@ -147,7 +147,7 @@ def _checked_options(spec: str, has_other_hash_seed: bool, options: str) -> dict
 def _ask(
     spec: str, has_other_hash_seed: bool, question: Mapping[str, object], *, answering: SelectionRequest | None = None
 ) -> Any:
-    """Send `question` to the sampler's process and return its answer; its pulls are served from `answering`."""
+    """Send `question` to the sampler's process and return the answer; `answering` serves the sampler's pulls."""
     our_end, process_end = socket.socketpair()
     pull_error: FocusEvalError | None = None
     with process_end, Connection(our_end.detach()) as line:
@@ -162,7 +162,7 @@ def _ask(
         except (EOFError, OSError) as problem:
             raise SamplerError(f"{spec}: the process of the sampler ended before it answered") from problem
         except (AttributeError, ImportError) as problem:
-            # The file may only be imported in a process of its own.
+            # A class of the file cannot be unpickled here, since this process must not import the file.
             raise SamplerError(
                 f"{spec}: a value is of a class of this file; let options and facts be plain"
             ) from problem
@@ -182,7 +182,7 @@ def _serve(
     arguments: Sequence[object],
     keywords: Mapping[str, object],
 ) -> FocusEvalError | None:
-    """Answer one pull or model call of the sampler; return the error that was sent back to it, None if none."""
+    """Answer one pull or model call of the sampler; return the error sent to the sampler, None if there is none."""
     try:
         answer = getattr(getattr(request, receiver), method)(*arguments, **keywords)
     except FocusEvalError as error:
@@ -193,12 +193,12 @@ def _serve(
 
 
 def portable_error(error: FocusEvalError) -> FocusEvalError:
-    """Return `error` as another process can read it: a class of the sampler's own file becomes `SamplerError`."""
+    """Return `error` in a class that every process can import: other classes become `SamplerError`."""
     return error if type(error).__module__ == errors.__name__ else SamplerError(str(error))
 
 
 def error_line(error: BaseException) -> str:
-    """Return `error` as one line: this package's errors by their message, others with their type and place."""
+    """Return `error` as one line: the message, and for errors of other packages also type and place."""
     text = " ".join(str(error).split())
     if isinstance(error, FocusEvalError):
         return text
@@ -221,7 +221,7 @@ def _process(spec: str, has_other_hash_seed: bool) -> socket.socket:
         our_end, process_end = socket.socketpair()
         with process_end:
             if key[0]:
-                # A fork of the process without a file: Python and numpy are loaded there already.
+                # Have the process of installed samplers fork, since it has loaded Python and numpy already.
                 socket.send_fds(_process("", has_other_hash_seed), [b"?"], [process_end.fileno()])
                 with Connection(os.dup(our_end.fileno())) as line:
                     line.send({"ask": "serve", "spec": key[0], "path": sys.path})
@@ -236,7 +236,7 @@ def _start(end: socket.socket, has_other_hash_seed: bool) -> subprocess.Popen[by
 
     A second start gets another seed of `hash()`.
     """
-    # Without this scikit-learn runs lscpu to count cores.
+    # Without LOKY_MAX_CPU_COUNT, scikit-learn runs lscpu to count cores.
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "LOKY_MAX_CPU_COUNT": "1"}
     if has_other_hash_seed:
         environment["PYTHONHASHSEED"] = _SECOND_HASH_SEED
@@ -252,7 +252,7 @@ _SECONDS_TO_END = 5.0
 
 
 def end_processes(*keys: tuple[str, bool]) -> None:
-    """End the processes of `keys`, all by default; the next question starts them again and reads their files anew."""
+    """End the processes of `keys`, by default all; the next question starts new ones, which read their files again."""
     subprocess_class.cache_clear()
     _checked_options.cache_clear()
     for key in keys or [*_processes]:

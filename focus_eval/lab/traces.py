@@ -1,4 +1,4 @@
-"""Simulated videos: relevance with a background and events, as an encoder sees it."""
+"""Simulates the relevance of videos as an encoder would see it: a background with events."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from focus_eval.lab.worlds import EVIDENCE_SHAPES, SHARES, Channel, EvidenceShap
 
 GRID_HZ = 10
 FRAME_RATES = (24.0, 25.0, 24000 / 1001, 30000 / 1001)
-# x264's default longest group of pictures.
+# Largest distance between sync frames, x264's default.
 LONGEST_GROUP = 250
 SHARE_OF_CUTS_SEEN = 0.925
-# Distance in seconds from an annotated moment to the centre of the visible event: Student's t with 3 degrees of
-# freedom.
+# The seconds from an annotated moment to the centre of the visible event follow Student's t distribution: scale and
+# degrees of freedom.
 _CENTRE_SECONDS, _CENTRE_FREEDOM = 0.3, 3
-_SEEN_THROUGH = 0.3  # share of the background that remains under a shot of its own or a look-alike
+_SEEN_THROUGH = 0.3  # share of the background that stays visible under a look-alike, or under an event that is a shot
 _SEEN_MEDIAN_SECONDS, _SEEN_LOG_DEVIATION = 8.0, 0.9
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _LATENT_LIMIT = 12.0
@@ -29,18 +29,17 @@ _LATENT_LIMIT = 12.0
 
 @dataclass(frozen=True, eq=False)
 class SimulatedTrace:
-    """A video of `world`: only frames that are asked for get their noise.
+    """A simulated video of `world`. Noise of a frame is computed only when its relevance is asked for.
 
     Args:
-        latent: ten values a second, float32 `(n_grid,)`.
-        key: decides the noise of each frame.
+        latent: background and events at ten values per second, float32 `(n_grid,)`.
+        key: seeds the noise of each frame.
         strength: mean height of this question's events.
-        event_lengths: seconds, in the order of `evidence_seconds`.
-        event_starts: seconds, likewise.
-        cuts: where the pictures change at once, seconds.
-        looks: which scene each shot shows, `(n_cuts + 1,)`.
-        likeness: the benchmark in whose likeness the evidence was made; "" where there is none.
-        shared_noise: key of another encoder's noise, and the correlation of this one's with it.
+        event_lengths, event_starts: seconds of each event, in the order of `evidence_seconds`.
+        cuts: times of the cuts in seconds.
+        looks: number of the scene that each shot shows, `(n_cuts + 1,)`.
+        likeness: the benchmark whose evidence was imitated; "" if there is none.
+        shared_noise: key of another encoder's noise, and the correlation of this encoder's noise with it.
     """
 
     world: World
@@ -80,7 +79,8 @@ class SimulatedTrace:
 def frame_noise(frames: IntArray, key: int) -> FloatArray:
     """Return a nearly normal number of variance 1 per frame, a function of frame and `key` alone, shape `(n,)`.
 
-    The sum of the four quarters of a 64-bit hash (Steele, Lea and Flood 2014, SplitMix64), each uniform.
+    The number is the scaled sum of four uniform numbers, the quarters of a 64-bit hash (SplitMix64; Steele, Lea and
+    Flood 2014).
     """
     with np.errstate(over="ignore"):
         x = frames.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
@@ -101,13 +101,13 @@ def trace_video(world: World, number: int, *, seed: int, minutes: tuple[float, f
 def _question(
     world: World, number: int, minutes: tuple[float, float], rng: np.random.Generator
 ) -> tuple[float, RealQuestion]:
-    """The seconds drawn for a made video, and its question, still without evidence."""
+    """The length in seconds drawn for a simulated video, and its question, still without evidence."""
     seconds, n_frames, fps = _length(number, minutes, rng)
     return seconds, RealQuestion(f"{world.name}-{number:04d}", VideoInfo(n_frames, fps), np.empty(0))
 
 
 def _length(number: int, minutes: tuple[float, float], rng: np.random.Generator) -> tuple[float, int, float]:
-    """Seconds, frames and rate of a video; the first draw of its generator."""
+    """Seconds, number of frames and rate of a video; must be the first draw from its generator."""
     place = (0.5 + number * _GOLDEN) % 1.0
     seconds = 60.0 * minutes[0] * (minutes[1] / minutes[0]) ** place
     fps = float(rng.choice(FRAME_RATES))
@@ -116,7 +116,7 @@ def _length(number: int, minutes: tuple[float, float], rng: np.random.Generator)
 
 @dataclass(frozen=True, eq=False)
 class RealQuestion:
-    """A video's length and the annotated evidence of a question, for a trace that draws neither.
+    """A real video's length and a real question's annotated evidence, for a trace that draws neither at random.
 
     Args:
         evidence: moments `(n,)` or intervals `(n, 2)` in seconds, at least one.
@@ -136,15 +136,16 @@ def make_trace(
     channel: Channel | None = None,
     real: RealQuestion | None = None,
 ) -> SimulatedTrace:
-    """Return video `number` of `world`, or what a scan encoder sees of it; the same whatever other videos are made.
+    """Return video `number` of `world` as the main encoder sees it, or a scan encoder with `channel`.
 
-    Lengths are log-uniform in `minutes` and spread by the golden ratio, so that the first videos cover the range too.
+    The video does not depend on which other videos are made. Lengths are log-uniform in `minutes` and spread by the
+    golden ratio, so that the first few videos already cover the range.
 
     Args:
-        real: whose length and evidence are taken, instead of drawn ones.
+        real: real length and evidence to use; None draws both at random.
     """
     rng = derived_rng(seed, "simulation", world.name, str(number))
-    # Separate generators: adding a scan must not change what the main encoder sees.
+    # The scan has its own generator, so that adding a scan does not change what the main encoder sees.
     rng_of_scan = derived_rng(seed, "simulation", world.name, str(number), "scan")
     is_blind = derived_rng(seed, "simulation", world.name, str(number), "blind").uniform() < world.blind
     seconds, question = _question(world, number, minutes, rng) if real is None else (real.info.duration_seconds, real)
@@ -189,7 +190,7 @@ def make_trace(
 
 
 def _as_seen_by(channel: Channel, world: World) -> World:
-    """`world` with the heights, and where stated the marginal, of another encoder."""
+    """`world` with the heights of the encoder `channel`, and with its marginal if `channel` states one."""
     changes = {key: value for key in ("location", "scale") if (value := getattr(channel, key)) is not None}
     return replace(world, encoder_quality=channel.q * world.encoder_quality, **changes)
 
@@ -205,9 +206,10 @@ def _fitted_trace(
 ) -> SimulatedTrace:
     """Return a video by the rules fitted to public selections.
 
-    Relevance is the sigmoid of a background, on one level per shot, with what is seen of evidence and of look-alikes
-    added; where several are seen the highest counts. Look-alikes have one height a question, drawn apart from that of
-    its evidence, so that they may be higher. Evidence without intervals is seen around its moments.
+    Relevance is the sigmoid of a background, with one level per shot, plus the visible parts of evidence and of
+    look-alikes; where several overlap, the highest counts. All look-alikes of a question have one height, drawn
+    independently of the height of the evidence, so they may be higher. Evidence without intervals is visible around its
+    moments.
     """
     info, likeness = question.info, str(rng.choice(world.evidence or ()))
     n_grid, seconds = math.ceil(info.duration_seconds * GRID_HZ) + 1, info.duration_seconds
@@ -266,7 +268,7 @@ def _fitted_background(world: World, cuts: FloatArray, n: int, rng: np.random.Ge
 
 
 def _seen_events(evidence: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Moments of the evidence, ascending, and start and length of each visible event, all `(n,)`."""
+    """Ascending moments of the evidence, and the start and length of the visible event of each, all `(n,)`."""
     if evidence.ndim == 2:
         ordered = evidence[np.argsort(evidence.mean(axis=1), kind="stable")]
         return ordered.mean(axis=1), ordered[:, 0], ordered[:, 1] - ordered[:, 0]
@@ -275,7 +277,7 @@ def _seen_events(evidence: FloatArray, rng: np.random.Generator) -> tuple[FloatA
 
 
 def _seen_around(centres: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Start and length of a visible event around each of `centres`, which lie anywhere in it, both `(n,)`."""
+    """Start and length of an event around each of `centres`, both `(n,)`; the centre lies anywhere in the event."""
     lengths = _SEEN_MEDIAN_SECONDS * np.exp(_SEEN_LOG_DEVIATION * rng.standard_normal(centres.size))
     return centres - lengths * rng.uniform(size=centres.size), lengths
 
@@ -283,7 +285,7 @@ def _seen_around(centres: FloatArray, rng: np.random.Generator) -> tuple[FloatAr
 def autoregression(keep: float, n: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Return a stationary first-order autoregression of variance 1, `x[t] = keep * x[t - 1] + noise`, float32 `(n,)`.
 
-    Blocks of so few steps that `keep` to their power stays away from 0 are summed at once.
+    Steps are summed in blocks, each short enough that `keep ** steps` does not become 0.
     """
     size = max(1, min(512, int(3.0 / -math.log(keep))))
     drive = rng.standard_normal((math.ceil(n / size), size)) * math.sqrt(1 - keep**2)
@@ -299,7 +301,7 @@ def autoregression(keep: float, n: int, rng: np.random.Generator) -> NDArray[np.
 
 
 def _placed(world: World, likeness: str, seconds: float, rng: np.random.Generator) -> PlacedEvidence:
-    """The events' places: as in a benchmark, in one stretch, or anywhere."""
+    """Places of the events: like those of a benchmark, within one stretch, or anywhere in the video."""
     if likeness:
         return place_evidence(EVIDENCE_SHAPES[likeness], seconds, rng)
     if world.cluster_seconds is None:
@@ -326,7 +328,7 @@ def _placed_around(world: World, question: RealQuestion, rng: np.random.Generato
 
 
 def _placed_events(world: World, seconds: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Starts, ascending, and lengths of events that do not overlap, in seconds, both `(n_events,)`."""
+    """Ascending starts, and lengths, of events that do not overlap, in seconds, both `(n_events,)`."""
     low, high = world.events
     n_events = int(min(high, np.exp(rng.uniform(np.log(low), np.log(high + 1)))))
     lengths = _log_uniform(world.event_seconds, n_events, rng)
@@ -336,7 +338,7 @@ def _placed_events(world: World, seconds: float, rng: np.random.Generator) -> tu
 
 
 def _log_uniform(ends: tuple[float, float], n: int, rng: np.random.Generator) -> FloatArray:
-    """`n` numbers, uniform in their logarithm between both `ends`."""
+    """`n` random numbers between `ends` whose logarithm is uniform."""
     return np.exp(rng.uniform(math.log(ends[0]), math.log(ends[1]), size=n))
 
 
@@ -368,7 +370,7 @@ def _add_events(
 
 
 def _add_related(latent: NDArray[np.float32], world: World, placed: PlacedEvidence, rng: np.random.Generator) -> None:
-    """Raise the stretch that holds all events, or one around each with the event anywhere in it; no part twice."""
+    """Raise the stretch that holds all events, or a stretch around each event; overlaps are raised once."""
     if world.related_height == 0:
         return
     raised = np.zeros(latent.size, dtype=bool)
@@ -394,13 +396,13 @@ def _add_distractors(latent: NDArray[np.float32], world: World, seconds: float, 
 
 
 def _cells(start: float, stop: float, n: int) -> slice:
-    """The grid cells of `[start, stop)` seconds, at least one, within `n` cells."""
+    """A slice of the `n` grid cells that covers `[start, stop)` seconds, at least one cell."""
     first = min(n - 1, max(0, round(start * GRID_HZ)))
     return slice(first, max(first + 1, min(n, round(stop * GRID_HZ))))
 
 
 def _sync_frames(cuts: FloatArray, n_frames: int, fps: float, rng: np.random.Generator) -> IntArray:
-    """Sync frames as a codec would place them: at most cuts, and every 250 frames after the last one."""
+    """Sync frames as a codec would place them: at nearly all cuts, and every 250 frames after each of these."""
     frames = np.unique((cuts * fps).astype(np.int64))
     is_seen = rng.uniform(size=frames.size) < SHARE_OF_CUTS_SEEN
     cut_frames = frames[is_seen & (frames > 0) & (frames < n_frames)]
@@ -413,9 +415,9 @@ class PlacedEvidence:
     """Times of the evidence of one question.
 
     Args:
-        starts, lengths: seconds, `(n,)`; events may overlap.
-        moments: the annotated times, ascending, one in each event, `(n,)`; None before they are drawn.
-        stretch: start and stop of the part of the video that holds all of it, if there is such a part.
+        starts, lengths: seconds of each event, `(n,)`; events may overlap.
+        moments: ascending annotated times, one in each event, `(n,)`; None before they are drawn.
+        stretch: start and stop of the part of the video that holds all events; None if there is no such part.
     """
 
     starts: FloatArray

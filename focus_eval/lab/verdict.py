@@ -19,11 +19,12 @@ from focus_eval.bench.report.statistics import (
     holm,
 )
 
-# Videos of each world at each look; each look may spend a share of the 5 % in proportion to them.
+# Number of videos of each world at each look. A look may use a share of the 5 % error level in proportion to its
+# videos.
 LOOKS = (150, 300, 600, 1200)
 MARGIN_POINTS = 3.0
-# World -> kind of pair -> (pairs of published selections of LongVideoBench that it orders alike, all such pairs), from
-# research/results/world_orders.csv.
+# World -> kind of pair -> (number of pairs of published LongVideoBench selections that the world orders as published,
+# number of all pairs of the kind), from research/results/world_orders.csv.
 PAIRS_ORDERED_ALIKE = {
     "realistic": {"two forms of AKS": (4, 4), "AKS and WFS-SB": (3, 3), "with uniform": (18, 18)},
     "realistic:blind=0.65": {"two forms of AKS": (1, 4), "AKS and WFS-SB": (1, 3), "with uniform": (14, 18)},
@@ -49,11 +50,11 @@ class Rival:
 
 @dataclass(frozen=True, kw_only=True)
 class RivalComparison:
-    """The difference of the new sampler to one rival over all questions.
+    """The difference between the new sampler and one rival over all questions.
 
     Args:
         p_differs: p-value of the sign-flip test that there is no difference, adjusted over rivals, K and looks.
-        p_equivalent: p-value of two one-sided tests that the difference is beyond the margin, adjusted likewise.
+        p_equivalent: p-value of two one-sided tests that the difference is beyond the margin, with the same adjustment.
     """
 
     rival: Rival
@@ -63,7 +64,7 @@ class RivalComparison:
 
     @property
     def differs(self) -> bool:
-        """True if the adjusted test finds a difference and the interval leaves out 0."""
+        """True if the adjusted test finds a difference and the interval does not contain 0."""
         return self.p_differs < SIGNIFICANT and self.overall.difference.leaves_out_zero
 
     @property
@@ -73,7 +74,7 @@ class RivalComparison:
 
     @property
     def word(self) -> str:
-        """The finding in words; "perhaps" where the adjusted test finds a difference and the interval holds 0."""
+        """The finding in words; "perhaps" if the adjusted test finds a difference but the interval contains 0."""
         side = "ahead of" if self.overall.difference.value > 0 else "behind"
         if self.differs:
             return side
@@ -100,14 +101,15 @@ def compare_with_rivals(
     """Return the tested difference in evidence recall of `new` to each rival over all questions.
 
     At most one verdict in 20 states a difference that does not exist. p-values are adjusted by Holm over rivals and K,
-    and each look has a share of the 5 % (Bonferroni), so one may stop at any look. The equivalence tests are adjusted
+    and each look has its share of the 5 % error level (Bonferroni), so a run may stop at any look. The equivalence
+    tests are adjusted
     separately.
 
     Args:
         frame: from `lab.lab_frame`, of one benchmark, with `with_failures_as_0`.
         new: label of the new sampler.
         margin: points of recall; samplers whose difference is smaller count as equivalent.
-        share: share of the 5 % that this look may spend, in (0, 1].
+        share: share of the 5 % error level that this look may use, in (0, 1].
     """
     pairs = [paired_by_question(frame[frame["k"] == rival.k], rival.label, new) for rival in rivals]
     overall = [compare_paired(a.values, b.values, a.videos) for a, b in pairs]
@@ -120,7 +122,7 @@ def compare_with_rivals(
 
 
 def _adjusted(p_values: Sequence[float], share: float) -> list[float]:
-    """The p-values adjusted by Holm and divided by the look's share of the 5 %, at most 1."""
+    """The p-values, adjusted by Holm and divided by the look's share of the 5 % error level, at most 1."""
     return [min(1.0, float(p_value) / share) for p_value in holm(p_values)]
 
 
@@ -129,8 +131,8 @@ def by_length(
 ) -> list[dict[str, Value]]:
     """Return, for each of `compared`, the difference in points by length bucket.
 
-    A bucket is tested only if the comparison over all questions differs, and its p-value is never smaller than that
-    of all questions. Other buckets have no p-value. These tests are adjusted separately.
+    A comparison's buckets are tested only if it differs over all questions; otherwise they have no p-value. The p-value
+    of a bucket is never smaller than that over all questions. These tests are adjusted separately.
     """
     lengths: list[dict[str, Value]] = [{} for _ in compared]
     tested: list[tuple[int, str, PairedComparison]] = []
@@ -209,7 +211,7 @@ def verdict_sentence(
 
 
 def world_record(world: str) -> str:
-    """Return a sentence on how often `world` orders pairs of real methods as published selections do; "" if unknown."""
+    """Return a sentence on how often `world` ranks pairs of methods as their published selections; "" if unknown."""
     counts = PAIRS_ORDERED_ALIKE.get(world)
     if counts is None:
         return ""
@@ -254,7 +256,7 @@ def _cases_text(cases: set[tuple[str, int]], all_cases: set[tuple[str, int]]) ->
 
 
 def differing_worlds(compared_by_world: Mapping[str, Sequence[RivalComparison]], new: str) -> list[str]:
-    """Return a sentence for each rival and K that `new` is decidedly ahead of, or behind, in some worlds only."""
+    """Return a sentence for each rival and K where `new` is clearly ahead or behind in some worlds but not in all."""
     by_rival: dict[tuple[int, str], dict[str, float]] = {}
     for world, compared in compared_by_world.items():
         for item in compared:

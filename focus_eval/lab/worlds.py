@@ -1,4 +1,4 @@
-"""The worlds of simulated relevance, and the channels of scan encoders: their parameters."""
+"""Parameters of the worlds of simulated relevance, and of the channels of scan encoders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from focus_eval.keyframes.encoders.registry import ENCODERS
 
 Range = tuple[float, float]
 
-# Shares of the quantiles below; log(1 + seconds) is linear in between, and the last quantile is the maximum.
+# Shares at which `Quantiles` are given. Between two shares log(1 + seconds) is linear, and the last quantile is also
+# the maximum.
 SHARES = (0.0, 0.1, 0.5, 0.9, 0.99)
 Quantiles = tuple[float, float, float, float, float]
 ALL_LENGTHS = float("inf")
@@ -25,8 +26,8 @@ class EvidenceShape:
     Args:
         counts: share of the questions with 1, 2, 3 and 4 or more moments (or intervals).
         seconds: quantiles of the length of an interval.
-        spans: pairs of a limit and quantiles of the seconds from a question's first moment to its last; a pair holds
-            for videos shorter than its limit in seconds.
+        spans: pairs (limit, quantiles) for videos shorter than `limit` seconds. The quantiles are of the seconds from a
+            question's first moment to its last.
     """
 
     counts: tuple[float, ...]
@@ -38,8 +39,8 @@ class EvidenceShape:
         return next(quantiles for limit_seconds, quantiles in self.spans if video_seconds < limit_seconds)
 
 
-# Computed from the annotations that docs/simulation.md names. LongVideoBench annotates moments: the lengths are those
-# of KFS-Bench's segments, which has no figure above 90 %.
+# Computed from the annotations that docs/simulation.md names. LongVideoBench annotates moments without lengths, so its
+# lengths are those of KFS-Bench's segments, which are not known above the 90 % quantile.
 EVIDENCE_SHAPES = {
     "cgbench": EvidenceShape(
         counts=(0.86, 0.106, 0.017, 0.017),
@@ -75,22 +76,24 @@ class World:
         half_life_seconds: lag at which the smooth part of the background keeps half of its correlation.
         shot_share: share of the background's variance that jumps at cuts, in [0, 1]; 0: no cuts.
         shot_seconds: median length of a shot.
-        n_looks: how many scenes a video returns to; every shot shows one of them. 0: every shot is new.
-        events: fewest and most events of a question.
+        n_looks: number of scenes between which a video changes; every shot shows one of them. 0: every shot is new.
+        events: smallest and largest number of events of a question.
         event_seconds: shortest and longest event, log-uniform.
-        event_is_shot: an event replaces the background between two cuts; else it is added to it.
+        event_is_shot: True if an event replaces the background between two cuts, False if it is added to the
+            background.
         strength, strength_spread: mean height of a question's events, and its spread over questions.
         event_spread: spread of the events of one question around its mean.
-        distractors_per_minute: moments as high as events that are no evidence.
+        distractors_per_minute: number of look-alikes per minute: as high as events, but no evidence.
         related_height, related_seconds: height of a raised stretch around each event, and range of its length.
-        noise: standard deviation of what changes from frame to frame.
+        noise: standard deviation of the part that changes from frame to frame.
         evidence_at: "middle" of the event, or "anywhere" in it.
-        cluster_seconds: all events of a question lie in one stretch of so many seconds, log-uniform, which takes the
-            place of `related_seconds`; None: anywhere in the video.
-        evidence: benchmarks in whose likeness evidence is made (see `EVIDENCE_SHAPES`), each for an equal share of
-            the questions; instead of `events`, `event_seconds`, `evidence_at` and `cluster_seconds`.
-        encoder_quality: factor on every height that has to do with the question.
-        location, scale, skew: of the marginal; skew above 0 has its tail at high relevance.
+        cluster_seconds: range of the length, log-uniform, of one stretch that holds all events of a question. The
+            stretch replaces `related_seconds`. None: events lie anywhere in the video.
+        evidence: benchmarks whose evidence is imitated (see `EVIDENCE_SHAPES`), each for an equal share of the
+            questions.
+            Replaces `events`, `event_seconds`, `evidence_at` and `cluster_seconds`.
+        encoder_quality: factor on the height of everything related to the question.
+        location, scale, skew: parameters of the marginal; with skew above 0 the long tail is at high relevance.
         location_spread: standard deviation of the location over questions.
         blind: share of the questions whose evidence leaves no trace in any encoder, in [0, 1].
         is_fitted: events, look-alikes and backgrounds by the rules of `measured` (see `_fitted_trace`), which read
@@ -125,7 +128,7 @@ class World:
     is_fitted: bool = False
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for a parameter outside its range, or ones that exclude each other."""
+        """Raise InvalidInput for a parameter outside its range, or for parameters that exclude each other."""
         positive = (self.half_life_seconds, self.shot_seconds, self.scale, self.skew, *self.event_seconds)
         if min(positive) <= 0:
             raise InvalidInput(f"world {self.name!r}: lengths, half-life, scale and skew must be above 0")
@@ -152,7 +155,7 @@ class World:
 
     @property
     def values(self) -> dict[str, object]:
-        """Every parameter that is not None, as JSON values, so that ids do not change with new parameters."""
+        """Parameters as JSON values, without unset ones, so that a parameter added later does not change ids."""
         values = {
             key: value for key, value in asdict(self).items() if value is not None and (value or key not in _ADDED)
         }
@@ -170,8 +173,8 @@ _NOT_FITTED = (
     "cluster_seconds",
 )
 _SMOOTH = World(name="smooth")
-# Fitted to the relevance of every half second of an earlier demo's videos to its questions (docs/simulation.md): no
-# skew once it is a logit, shots that explain most of the variance, and questions of very different strength.
+# Fitted to relevance of an earlier demo, scored every half second (docs/simulation.md): logits without skew, shots that
+# explain most of the variance, and questions of very different strength.
 _CALIBRATED = World(
     name="calibrated",
     shot_share=0.88,
@@ -190,7 +193,7 @@ _CALIBRATED = World(
     scale=2.5,
     skew=0.01,
 )
-# Evidence of real lengths and distances; relevance as in the demo, but an event adds to the pictures it lies in.
+# Evidence with real lengths and distances. Relevance is as in `calibrated`, but an event is added to the background.
 _REALISTIC = replace(_CALIBRATED, name="realistic", event_is_shot=False, evidence=tuple(EVIDENCE_SHAPES))
 # Fitted to public selections of LongVideoBench, one frame a second (docs/simulation.md).
 _MEASURED = World(
@@ -226,7 +229,7 @@ WORLDS: dict[str, World] = {world.name: world for world in _ALL}
 
 
 def world_of(entry: str | dict[str, object]) -> World:
-    """Return the world of that name, or one with other parameters.
+    """Return a world by its name, with changed parameters if `entry` states any.
 
     Args:
         entry: "realistic", "realistic:blind=0.65" or `{world: realistic, name: .., blind: 0.65}`.
@@ -260,10 +263,10 @@ class Channel:
     """A simulated scan encoder.
 
     Args:
-        rho: correlation of the two backgrounds, in [0, 1].
+        rho: correlation of its background with that of the main encoder, in [0, 1].
         q: height of an event, and of everything related to the question, divided by that for the main encoder.
         cost: cost of a forward divided by that of the main encoder.
-        location, scale: of its marginal; None for the main encoder's.
+        location, scale: parameters of its marginal; None takes those of the main encoder.
     """
 
     rho: float = 0.3
@@ -292,13 +295,13 @@ CHANNELS = {
 def channel_name(text: str) -> str:
     """Return the channel that a sampler's option `scan_encoder` names in a simulation.
 
-    "fair" for an empty option, and for an encoder of real videos.
+    An empty option, or the name of an encoder of real videos, gives "fair".
     """
     return "fair" if not text or parse_named(text)[0] in ENCODERS.names() else text
 
 
 def channel_of(text: str) -> Channel:
-    """Return the channel `text`; with changed parameters: "fair:cost=0.25" or "good:rho=0.4,q=0.7".
+    """Return the channel that `text` names, e.g. "fair", or changed: "fair:cost=0.25", "good:rho=0.4,q=0.7".
 
     Raises:
         UnknownName: no such channel or parameter.

@@ -1,11 +1,11 @@
-"""Reads and prepares the next questions while one is answered: one queue, in order, bounded by the bytes of its frames.
+"""Reads and prepares the next questions while one is answered, in one queue that bounds the memory of their frames.
 
 One thread reads batches into the queue, several threads ("lanes") prepare them and bring them to the model, and the
 caller gets them back once they are answered: in order from a local model, as they come from a service.
 
-Lanes prepare the inputs of several batches at once, where the adapter allows it. A model that sleeps for as long as its
-inputs take was idle for 26 % of the time on two busy cores, and for 48 % where inputs were prepared when the model was
-free (`results/measured/answers.csv`).
+Lanes prepare the inputs of several batches at once, if the adapter allows it. In a test on two busy cores, a stand-in
+model that sleeps for as long as preparing its inputs takes was idle for 26 % of the time, and for 48 % if its inputs
+were prepared only once it was free (`results/measured/answers.csv`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from focus_eval.bench.answering.questions import FramedQuestion, ModelReply
 from focus_eval.core.errors import RunError
 from focus_eval.core.processes import n_cores
 
-# A lane prepares one batch at a time and holds its inputs.
+# Limit of lanes, since each holds the inputs of the batch that it prepares.
 MAX_LANES = 16
-# Bounds the queue where batches have no frames (the wrapper's own sampling), whose bytes would not.
+# Limit of batches in the queue: `max_bytes` does not limit batches without frames (the wrapper's own sampling).
 MAX_BATCHES_IN_WORK = 64
 
 AnsweredBatch = Sequence[tuple[FramedQuestion, ModelReply]]
@@ -40,7 +40,7 @@ def own_cores() -> int:
 
 def n_lanes(cores: int) -> int:
     """Return the number of threads that bring batches to the model: one waits for its answer, the others prepare."""
-    # Two more than half the cores: decoders and resizing have threads of their own.
+    # Use only half of the cores and two more, since decoding and resizing have threads of their own.
     return min(MAX_LANES, cores // 2 + 2)
 
 
@@ -97,7 +97,7 @@ class AnswerQueue:
 
     Args:
         max_bytes: limit for the frames of all batches in it; a batch that needs more goes alone.
-        is_ordered: True if batches are given out in order; False as they are answered.
+        is_ordered: True to return batches in the order of the queue; False to return each as soon as it is answered.
 
     Attributes:
         is_over: True once the run ends: nothing more is read, and no further batch gets the model.
@@ -170,7 +170,7 @@ class AnswerQueue:
         """Return the next answered batch; None after the last.
 
         Raises:
-            RunError: what ended the run; batches that a service was answering meanwhile come before.
+            RunError: the error that ended the run; raised after the batches that a service was still answering.
         """
         while True:
             with self._changed:
@@ -186,7 +186,7 @@ class AnswerQueue:
         return None
 
     def _done_place(self) -> Place | None:
-        # Hand a finished answer on at once: if it waited for a slower one before it, a kill would lose it.
+        # Without an order, return a finished answer at once: if it waited for a slower one, a kill would lose it.
         places = list(self._places)[:1] if self._is_ordered else self._places
         return next((place for place in places if place.is_done), None)
 
@@ -207,7 +207,7 @@ def answer_ahead(
 
     Args:
         read: reads batches one after another, in a thread; reserves the memory of their frames.
-        answer: prepares a batch and asks the model, in a lane; a local model once it has its place.
+        answer: prepares a batch and asks the model, in a lane; waits for the batch's turn at a local model.
         at_once: questions that a service answers in parallel; None for a local model.
         cores: number of CPU cores for preparing.
         max_bytes: limit for all decoded frames, those of the batches being answered included.
@@ -224,7 +224,7 @@ def answer_ahead(
             assert place.batch is not None
             place.answered = place.batch.cell, answer(place.batch, place)
         except BaseException as error:  # noqa: BLE001 (raised in the caller's thread)
-            # Stop before the next batch gets the model, which may be what failed.
+            # End the run before the next batch is sent to the model, which may be what failed.
             queue.end(error)
         finally:
             queue.leave(place)

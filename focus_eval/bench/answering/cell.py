@@ -1,13 +1,13 @@
 """A cell: the rows of one model with one selection on one task, and their folder in a run.
 
-    RUN/run.json                              what the run is, and its starts
-    RUN/selections/NAME/spec.json             what the selection rows beside it are of
-    RUN/answers/CELL/cell.json                what the answer rows beside it are of
-    RUN/answers/CELL/prompt.json              what the model was sent first
+    RUN/run.json                              the description of the run, and its starts
+    RUN/selections/NAME/spec.json             the description of the selection rows beside it
+    RUN/answers/CELL/cell.json                the description of the answer rows beside it
+    RUN/answers/CELL/prompt.json              the first prompt that the model was sent
     RUN/{selections,answers}/*/rows-*.jsonl   a file of rows for each process that writes
 
 A matrix is one run, in which cells share selections. The plugin, which knows one model and one sampler, makes a run
-for each cell: two of its cells in one run might differ in nothing that a table shows.
+for each cell: if a run held two of its cells, a table might show no difference between them.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ DESCRIPTION_FILES: Mapping[type[object], str] = {SelectionRow: "spec.json", Answ
 def describe_part(
     folder: Path, kind: type[SelectionRow | AnswerRow], *, name: str, identity: Mapping[str, object]
 ) -> None:
-    """Make the folder of a selection or a cell, and write once what its rows are of."""
+    """Create the folder of a selection or a cell, and write the description of its rows if it has none."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / DESCRIPTION_FILES[kind]
-    # Written once: the folder's name ends in a hash of the description, so it cannot change.
+    # Written once: the folder's name ends in a hash of the description, which therefore cannot change.
     if not file.exists():
         write_sealed_json(file, {"name": name, "identity": identity})
 
 
 @dataclass(frozen=True, kw_only=True)
 class CellSettings:
-    """What all answers of a cell have in common.
+    """The settings that all answers of a cell have in common.
 
     Args:
         names: id and name of the cell; the id is the hash of its identity, computed when the cell is opened.
@@ -66,14 +66,14 @@ class CellSettings:
 
 
 class Cell:
-    """One cell while this process writes its rows. Nothing is made or locked before the first row.
+    """One cell of which this process writes rows. No file is created and nothing is locked before the first row.
 
     Args:
         settings: what its rows have in common.
         answers: folder of the answer rows, their description and the prompt record.
-        selections: folder of the selection rows; None if others keep them.
-        file_name: of this process's file in each folder of rows.
-        writing: entered before the first row and left after the last; locks and describes the folders.
+        selections: folder of the selection rows; None if this cell does not write them.
+        file_name: name of this process's file in each folder of rows.
+        writing: returns a context that locks and describes the folders, entered before the first row, left by `close`.
     """
 
     def __init__(
@@ -131,13 +131,13 @@ class Cell:
         return row
 
     def write_selection(self, row: SelectionRow) -> None:
-        """Append a selection row, unless others keep them."""
+        """Append a selection row; do nothing if this cell does not write selection rows."""
         if SelectionRow in self._folders:
             with self._lock:
                 self._write(row)
 
     def earlier_answer(self, question: Question) -> AnswerRow | None:
-        """Return the answer of an earlier start, of any process, without an error; None if there is none.
+        """Return the question's answer from an earlier start of any process; None if it has none without an error.
 
         Raises:
             InvalidInput: the question has changed since.
@@ -150,10 +150,10 @@ class Cell:
         return row
 
     def earlier_selection(self, question: Question) -> SelectionRow | None:
-        """Return the selection of an earlier start without an error; None if there is none. Raises as above."""
+        """Return the question's selection likewise; None if there is none. Raises as `earlier_answer`."""
         row = self._earlier_row(SelectionRow, question.id) if SelectionRow in self._folders else None
         if row is not None:
-            # A form without effect on the sampler is not in its rows.
+            # Rows hold the plain query if the query form has no effect on the sampler.
             queries = (question.query, query_text(question, self.settings.query))
             self._check_unchanged(
                 question, is_same=(row.query in queries and row.option_texts == list(question.options))
@@ -171,7 +171,7 @@ class Cell:
         self._open_files.close()
         self._is_writing = False
         self._writers.clear()
-        # Read again next time, since others may write from now on.
+        # Read the rows again next time, since other processes may write from now on.
         self._earlier.clear()
 
     def _begin(self) -> None:
@@ -181,7 +181,7 @@ class Cell:
             self._is_writing = True
 
     def _write(self, row: AnswerRow | SelectionRow) -> None:
-        """Append a row to this process's file; raise RunError if another process writes to it, or it cannot be."""
+        """Append a row to this process's file; raise RunError if that fails or another process writes to it."""
         self._begin()
         if type(row) not in self._writers:
             file = self._folders[type(row)] / self._file_name
@@ -214,7 +214,7 @@ class Cell:
                 )
             # A row with an error is no answer: the question is asked again.
             if row.error is None:
-                # The lists of pulls are the bulk of a selection row, and no model is shown them.
+                # Drop the lists of pulls, which take most of a selection row's memory: answering does not need them.
                 rows[row.question_id] = row.without_pulls() if isinstance(row, SelectionRow) else row
         return rows
 

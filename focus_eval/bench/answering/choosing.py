@@ -1,7 +1,7 @@
 """Choosers of frames for the questions about an open video.
 
-A sampler (`SamplerChooser`), given rows (`GivenRows`, and rows or files that `replay` reads), or nobody: None is the
-wrapper's own sampling.
+Frames are chosen by a sampler (`SamplerChooser`), or come from rows made before (`GivenRows`, and the rows or files
+that `replay` reads). Without a chooser (None), the wrapper samples frames itself.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class FrameChoice:
 
 
 class Chooser(Protocol):
-    """Chooses the frames of questions; one that fails does not affect the others.
+    """Chooses the frames of questions; a question that fails does not affect the others.
 
-    `selection_id` is a hash over all that can change a selection, `identity` all that is behind it, as JSON values.
+    `identity` holds everything that can change a selection, as JSON values; `selection_id` is a hash over it.
     """
 
     @property
@@ -52,7 +52,7 @@ class Chooser(Protocol):
     @property
     def needs_gpu(self) -> bool: ...
     def begin(self, questions: Sequence[TaskQuestion], documents: Mapping[str, Mapping[str, SplitDocuments]]) -> None:
-        """Called before the first choice with all questions, and the documents of their tasks by split.
+        """Prepare for all questions, before the first choice; `documents` are by task and split.
 
         Raises:
             FocusEvalError: the questions are not those that the chooser can choose for.
@@ -99,7 +99,7 @@ class SamplerChooser:
     def choose(
         self, reader: VideoReader, questions: Sequence[TaskQuestion], *, progress: Progress | None = None
     ) -> list[FrameChoice]:
-        """Run the sampler on each question; together, the wall-clock time is divided among their rows."""
+        """Run the sampler on each question; the wall-clock time of several questions is divided among their rows."""
         started = time.perf_counter()
         requests = [
             QuestionRequest(selector=self.selector, question=item.question, bucket_of=item.bucket_of)
@@ -131,7 +131,7 @@ class SamplerChooser:
 
 
 class GivenRows:
-    """Chooses what rows say that were made before.
+    """Chooses the frames that rows made before record.
 
     Args:
         rows: by question id.

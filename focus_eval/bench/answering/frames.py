@@ -54,12 +54,12 @@ def read_frames(reader: VideoReader, frames: Iterable[int]) -> DecodedFrames:
 
 @dataclass(frozen=True, kw_only=True)
 class FrameClock:
-    """The frames' times as most processors take them, which know one rate for a video: `tick / rate` seconds.
+    """The frames' times as `tick / rate` seconds, since most processors know only one rate for a video.
 
     Args:
         rate: ticks per second.
-        ticks: of each frame.
-        n_ticks: length of the video.
+        ticks: tick of each frame.
+        n_ticks: length of the video in ticks.
     """
 
     rate: float
@@ -83,11 +83,12 @@ class FrameBatch:
         pixels: RGB uint8 `(n, height, width, 3)`.
         scales: shrink factor per frame, None for full size.
         fallback: reason why other frames than the chosen ones are shown; None if the chosen ones are.
-        is_black: True for the single black frame shown when no frame is to be seen; its index and time are 0.
+        is_black: True if a single black frame stands in for the video's frames; its index and time are 0.
         encoded: data URLs of the frames, made ahead of time for a service (`FrameAdapter.ready`); None without them.
         encoded_bytes: memory of `encoded`.
-        patch_size: side of the model's patches in pixels, for a wrapper that resizes by another; None for its own.
-        on_read: called when a wrapper reads the pixels; an answer given before is refused.
+        patch_size: side of the model's patches in pixels, for a wrapper that would resize by another side; None for the
+            wrapper's own.
+        on_read: called when a wrapper reads the pixels; an answer that it gives without reading them is refused.
     """
 
     path: Path
@@ -117,8 +118,8 @@ class FrameBatch:
     def clock(self) -> FrameClock:
         """Return the clock by which processors compute the frames' times.
 
-        It is the video's own where its mean rate puts each frame within half a frame of its time. Else, in a file of
-        variable rate, it counts milliseconds.
+        It ticks at the video's mean rate if that puts each frame within half a frame of its time. Otherwise, for a file
+        of variable rate, it ticks in milliseconds.
         """
         times = np.asarray(self.times_seconds)
         if bool(np.all(np.abs(times - np.asarray(self.frames) / self.fps) <= 0.5 / self.fps)):
@@ -196,10 +197,10 @@ def make_frame_batch(row: SelectionRow, path: Path, decoded: DecodedFrames, *, f
         times_seconds=(0.0,) if is_floor else tuple(float(time) for time in decoded.times_seconds),
         fps=decoded.info.fps,
         n_frames=decoded.info.n_frames,
-        # The floor answers from the question alone. No model takes a video without frames, so it is shown a black one,
-        # which keeps the form of the prompt.
+        # A floor row shows what a model answers from the question alone. No model takes a video without frames, so show
+        # it a black frame, which keeps the form of the prompt.
         pixels=np.zeros_like(decoded.pixels) if is_floor else decoded.pixels,
-        # Scales belong to the chosen frames; others are fed at full size.
+        # Scales belong to the chosen frames; frames fed in their place have full size.
         scales=tuple(row.scales) if row.scales is not None and fallback is None else None,
         fallback=fallback,
         is_black=is_floor,
@@ -221,13 +222,13 @@ def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[
 
     "exact" feeds the keyframes and nothing else. "aks" follows the AKS evaluation code: a selection of fewer than k
     frames is replaced by `linspace(0, n_frames - 1, k)`, and its uniform baseline gets one frame per second, or that
-    linspace if these are more than k.
+    linspace if one frame per second would be more than k frames.
     """
     keyframes = tuple(row.keyframes or ())
     if frame_policy == "exact":
         return keyframes, None
     if row.sampler in ("uniform", "uniform_1fps"):
-        # As in the AKS code, the baseline is one frame per second unless these are more than k.
+        # As in the AKS code, the baseline is one frame per second, unless that gives more than k frames.
         video = _known_info(row)
         every_second = tuple(range(0, video.n_frames, max(1, round(video.fps))))
         if len(every_second) <= row.k:

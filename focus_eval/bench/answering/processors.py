@@ -1,7 +1,7 @@
 """Copies of a model's processors, for threads that prepare the inputs of several batches at once.
 
-Why they stay: `ahead` has the figures. A processor resizes a question's frames for as long as a large GPU takes to
-answer it, so one thread that did both would leave the GPU idle for half of the time.
+A processor takes as long to resize a question's frames as a large GPU takes to answer it, so one thread that did both
+would leave the GPU idle for half of the time. The module `ahead` has measured figures.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ Processors = dict[str, "Processor | PreTrainedTokenizerBase"]
 class OwnProcessors:
     """Copies of a model's processors and tokenizers, one set for each thread that prepares.
 
-    A tokenizer of the package `tokenizers` refuses a change of its padding while another thread encodes.
+    Threads cannot share a tokenizer of the package `tokenizers`: it refuses a change of its padding while another
+    thread encodes.
     """
 
     def __init__(self) -> None:
@@ -75,14 +76,14 @@ class OwnProcessors:
         # The model's processor may have been replaced since the copy was made.
         if sources.keys() == originals.keys() and all(sources[name] is originals[name] for name in sources):
             return copies
-        # One call for all, so that the copy of a processor keeps the copy of its tokenizer.
+        # Copy all in one call, so that a copied processor refers to the copied tokenizer.
         return copy.deepcopy(originals)
 
 
 class NearbyInputs:
-    """Wraps a processor whose outputs move to the device only when their place is near; other attributes are its own.
+    """Wraps a processor so that its outputs move to the device only when their place is near.
 
-    The device then holds the inputs of two batches, not those of all threads.
+    The device then holds the inputs of two batches, not those of all threads. All other attributes are the processor's.
     """
 
     def __init__(self, processor: Processor, place: Place) -> None:

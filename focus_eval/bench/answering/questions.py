@@ -86,7 +86,7 @@ class RequestParts:
 
     @property
     def own_prompt(self) -> Callable[[Document, Mapping[str, object]], str] | None:
-        """The task's function for a prompt with subtitles of evenly spaced frames; None for a task without one."""
+        """The task's function that makes a prompt with the subtitles of evenly spaced frames; None if it has none."""
         config = getattr(self.task_object, "config", None)
         return getattr(getattr(config, "doc_to_text", None), "with_subtitles", None)
 
@@ -198,7 +198,7 @@ def read_request(
 
     Args:
         documents: documents by task, split and number.
-        benchmark: whose questions the documents are; None for that of `benchmark_name`.
+        benchmark: benchmark of the documents; None for the one that `benchmark_name` names.
         benchmark_name: name or YAML file of the task's benchmark; "" finds it by the task's name.
         subtitles: which subtitles the prompts get.
     """
@@ -222,7 +222,7 @@ def read_request(
         document = documents[parts.task][parts.split][parts.doc_id]
         task_question = replace(task_question, document=document)
         if benchmark is not None:
-            # Read the question before the video: a row about a missing file then names it.
+            # Read the question before the video, so that a row about a missing file names the question.
             task_question = replace(task_question, question=benchmark.question(document))
         choice = subtitle_choice(
             benchmark.facts.subtitles if benchmark is not None else None,
@@ -288,7 +288,7 @@ def rewrite_request(framed: FramedQuestion, prompt: Prompt, *, is_simple: bool) 
 def messages_with(messages: list[Message], prompt: Prompt, pictures: list[MessagePart], *, text: str) -> list[Message]:
     """Return chat messages with `pictures` in place of the video and `prompt` in place of the task's `text`.
 
-    Interleaved pictures stand in their places among the lines; others before them.
+    In an interleaved prompt, pictures stand at their places among the lines, and any left over stand before.
     """
     parts_of_text: list[MessagePart] = [{"type": "text", "text": prompt.text}]
     if prompt.sequence:
@@ -346,7 +346,7 @@ def _load_media(
 def _single_video_path(visuals: list[object], parts: RequestParts) -> Path | None:
     """The path of the one video among a document's visuals; raises InvalidInput for anything else."""
     videos = [visual for visual in visuals if isinstance(visual, str)]
-    # A selection is k frames of one video, so two videos or an image have none.
+    # A selection is k frames of one video, so a document with two videos or an image cannot have one.
     if len(videos) != 1 or len(visuals) != 1:
         use = "use a task that gives it"
         if parts.task.endswith("_i"):  # LongVideoBench with pictures; another task has its videos
@@ -366,7 +366,7 @@ def _question_of_unknown_task(parts: RequestParts, document: Document, path: Pat
     """
     fields = (document.get(name) for name in QUESTION_FIELDS)
     query = next((text for text in fields if isinstance(text, str) and text.strip()), parts.context)
-    # Relative to `$HF_HOME`, where lmms-eval keeps videos, so that rows of two machines name a video alike.
+    # Name the video relative to `$HF_HOME`, where lmms-eval keeps videos: rows of two machines then name it alike.
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     video = str(path.relative_to(home)) if path is not None and path.is_relative_to(home) else str(path)
     return Question(benchmark=parts.task, id=str(parts.doc_id), query=query, options=(), video=video, answer=None)

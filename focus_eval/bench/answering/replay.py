@@ -33,8 +33,8 @@ class ReplayedSelections:
 
     Args:
         path: the file, or the folder of a run.
-        frames: most frames of a selection; one with more is refused, not thinned out.
-        options: format, unit and allow_missing of `load_selections`, and those of the format.
+        frames: limit of frames in a selection; a selection with more is refused, not thinned out.
+        options: format, unit and allow_missing of `load_selections`, and the options of the format.
     """
 
     needs_gpu = False
@@ -59,7 +59,8 @@ class ReplayedSelections:
         self._by_benchmark: dict[str, Mapping[str, FileEntry]] = {}
         # The file may be changed in place, so the identity of the selection is the hash of its content.
         self._content = _content_hash(path)
-        # Read now, so that an unusable file is refused before any weights load.
+        # Read our own rows now, so that an unusable file is refused before any weights load. A published file can be
+        # read only against the questions, so check here only that its reader is installed.
         if self._is_own:
             self._read(None)
         else:
@@ -134,7 +135,7 @@ class ReplayedSelections:
             entry = self._by_benchmark[question.benchmark].get(question.id)
             if entry is None:
                 raise SelectionMismatch(f"{self._path}: no selection for {question.benchmark} {question.id}")
-            # A file of indices does not hold the video's length or the times of its frames.
+            # Ask the video for its length and the times of its frames, which a file of indices does not hold.
             frames = entry.frames_in(reader.info)
             times = reader.frame_times(np.asarray(frames, dtype=np.int64))
         except RunError:
@@ -179,7 +180,7 @@ class ReplayedSelections:
             load_selections = offered("load_selections")
             entries = load_selections(self._path, questions=questions, **reader_options, options=self._format_options)
         for entry in entries.values():
-            # A selection with scales has more and smaller frames by design.
+            # Allow any number of frames with scales: such a selection has more and smaller frames by design.
             if len(entry.shown) > self.k and entry.selection.scales is None:
                 raise SelectionMismatch(
                     f"{entry.place}: {len(entry.shown)} frames, the model is shown at most {self.k}; set frames="

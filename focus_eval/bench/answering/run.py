@@ -1,4 +1,4 @@
-"""Answers the questions of cells with one model: chosen and read in a stream, asked ahead, written as they come.
+"""Answers the questions of cells with one model, preparing the next ones meanwhile, and writes a row for each.
 
 with DecodeProcesses(n) as processes:
     work = [CellQuestions(cell=cell, chooser=chooser, questions=questions)]
@@ -22,7 +22,7 @@ from focus_eval.keyframes.rows.records import AnswerRow
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenAnswer:
-    """An answered or failed question, its reply, and its row; None for a copy that only keeps ranks in step."""
+    """An answered or failed question, its reply, and its row (None for a copy that only keeps ranks in step)."""
 
     task_question: TaskQuestion
     reply: ModelReply
@@ -43,7 +43,7 @@ def answer(
         cores: number of CPU cores for preparing frames.
 
     Raises:
-        RunError: a failure of the device, of the service or of the disk. What was answered is written.
+        RunError: a failure of the device, of the service or of the disk. The rows of answered questions are written.
     """
 
     def read(queue: AnswerQueue) -> Iterator[Batch]:
@@ -56,7 +56,7 @@ def answer(
         cores=cores,
         max_bytes=session.max_bytes,
     )
-    # Close in any case: its threads would otherwise go on asking while an interrupt is being raised.
+    # Close the generator in any case: its threads would otherwise go on asking while an interrupt is being raised.
     with closing(answered_batches):
         for cell, answered in answered_batches:
             # Write each row as soon as its batch is done, so that a killed run loses only unfinished batches.

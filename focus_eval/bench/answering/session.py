@@ -44,11 +44,11 @@ class WrapperSession:
 
     Args:
         model: the wrapper.
-        max_frames: most frames per question that it was loaded for.
+        max_frames: limit of frames per question, for which the wrapper was loaded.
         decode_gigabytes: memory for the frames of all batches in work.
 
     Attributes:
-        device: held by whoever computes on the model's device: the model, or an encoder on the same GPU.
+        device: lock on the model's device, held while the model or an encoder on the same GPU computes.
     """
 
     def __init__(self, model: Wrapper, *, max_frames: int, decode_gigabytes: float) -> None:
@@ -90,8 +90,8 @@ class WrapperSession:
 
         Args:
             batch: questions of one task.
-            place: of the batch in the order of batches; None asks at once.
-            wants_prompt: the first reply gets a record of what the model was sent.
+            place: the batch's place in the queue; None asks at once.
+            wants_prompt: True to add a record of what the model was sent to the first reply.
 
         Raises:
             RunError: the device or the service failed.
@@ -109,7 +109,7 @@ class WrapperSession:
         self, batch: Sequence[FramedQuestion], place: Place | None, *, wants_prompt: bool
     ) -> list[ModelReply]:
         model = self.model
-        # A service takes many questions at once, in any order.
+        # A service takes many questions at once, in any order, so no batch waits for its place.
         place = place if model.questions_at_once is None else None
         trace = GenerateTrace(wants_prompt_record=wants_prompt, place=place)
         costs = [ModelReply() for _ in batch]
@@ -169,7 +169,7 @@ class WrapperSession:
                 costs[:] = _costs(batch, trace, time.perf_counter() - started - waited)
         if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
             raise trace.error
-        # The wrapper answered from a cache or returned early: not recorded, since the model never saw the frames.
+        # Refuse answers from a cache or from an early return, since the model never saw the frames.
         if trace.n_calls == 0:
             raise AnswerError("the wrapper answered without calling its model")
         if len(outputs) != len(batch):
@@ -194,7 +194,7 @@ class WrapperSession:
         """Raise AnswerError if the model did not get the chosen frames, all of them and no others."""
         frame_batch, path = framed.frame_batch, framed.task_question.path
         if frame_batch is None:
-            # The wrapper's own sampling may show any number of frames but none.
+            # The wrapper's own sampling may show any number of frames above 0.
             if n_reached == 0:
                 raise AnswerError(f"{path}: the wrapper's own sampling showed the model no frame")
             return
@@ -225,7 +225,7 @@ class WrapperSession:
         for framed, prompt in zip(batch, prompts, strict=True):
             task, split, doc_id = framed.task_question.parts.key
             documents.setdefault(task, {}).setdefault(split, {})[doc_id] = self._view_document(framed, prompt)
-        # A rank other than 0 shows no progress bar: the wrapper's own would start again with every batch.
+        # Set a rank other than 0, with which the wrapper shows no progress bar: it would start again with every batch.
         vars(view).update({**processors, "task_dict": documents, "_rank": -1})
         self.model.trace_model(view, batch, trace)
         return view
@@ -236,7 +236,7 @@ class WrapperSession:
         if self.model.is_simple:
             if frame_batch is None:
                 return ViewDocument(visuals=[str(task_question.path)])
-            # Interleaved: simple wrappers take a list of images, whose places are marks in the text.
+            # For an interleaved prompt, simple wrappers take a list of images, whose places are marks in the text.
             return ViewDocument(visuals=frame_batch.images() if prompt.sequence else self.model.visuals(frame_batch))
         text = task_question.parts.context
         if frame_batch is None and prompt.text == text:

@@ -81,7 +81,7 @@ class FrameStream:
     """Reads the questions of several cells with their frames, batch by batch.
 
     Args:
-        session: the model that they are for.
+        session: the session with the model that answers the questions.
         open_video: opens a video for exact reading.
         queue: where the batches go; bounds the memory of their frames.
     """
@@ -93,7 +93,7 @@ class FrameStream:
         self._has_logged_parts = False
 
     def batches(self, work: Sequence[CellQuestions]) -> Iterator[Batch]:
-        """Yield a batch for each question, video by video; or the stock wrapper's batches, which span videos."""
+        """Yield a batch for each question, video by video; or the stock wrapper's batches of several questions."""
         by_video: dict[Path | None, list[_QueuedQuestion]] = {}
         for item in work:
             for task_question in item.questions:
@@ -103,7 +103,7 @@ class FrameStream:
             for path, waiting_questions in by_video.items():
                 yield from self._batches_of_video(path, waiting_questions)
             return
-        # A batch is formed of questions that have frames, so these are chosen before the first batch is read.
+        # A batch holds only questions that have frames, so choose the frames of all questions before forming batches.
         question_by_id: dict[int, _QueuedQuestion] = {}
         for path, waiting_questions in by_video.items():
             with ExitStack() as videos:
@@ -116,7 +116,7 @@ class FrameStream:
             yield from self._stock_batches([question_by_id[id(task_question)] for task_question in item.questions])
 
     def _batches_of_video(self, path: Path | None, waiting_questions: Sequence[_QueuedQuestion]) -> Iterator[Batch]:
-        """Open a video, choose the frames of its questions, and yield each with its frames, as many as memory holds."""
+        """Open a video, choose its questions' frames, read them in parts that fit into memory, and yield each."""
         with ExitStack() as videos:
             video = self._opened(path, waiting_questions, videos)
             questions = self._with_choices(video, waiting_questions)
@@ -169,7 +169,7 @@ class FrameStream:
             else:
                 open_questions.append(question)
         if open_questions and video.reader is not None:
-            # An encoder and a model on one GPU take turns, as each may fill its memory.
+            # An encoder and a model on one GPU take turns, since each may fill the GPU's memory.
             with self._session.device if chooser.needs_gpu else nullcontext():
                 choices = chooser.choose(
                     video.reader,
@@ -206,8 +206,8 @@ class FrameStream:
         """Raise InvalidInput if the row has no frames, more than the model shows, or sizes that it cannot show.
 
         Args:
-            frames: most frames that are shown.
-            is_replaced: True if the frame policy shows other frames where there are too few.
+            frames: limit of frames that are shown.
+            is_replaced: True if the frame policy shows other frames in place of a selection with too few.
         """
         row, model = choice.row, self._session.model
         if row is None or not (row.keyframes or row.role == "floor" or is_replaced):
@@ -226,7 +226,7 @@ class FrameStream:
         lists = {question.key: question.frames for question in part if question.frames}
         union = np.unique(np.asarray([frame for frames in lists.values() for frame in frames], dtype=np.int64))
         n_own = {key: len(frames) * video.frame_bytes for key, frames in lists.items()}
-        # Questions that share the union copy their frames out of it; a single one keeps what is read.
+        # Questions that share the union copy their frames out of it; a single question keeps the frames that are read.
         n_shared = union.size * video.frame_bytes if len(lists) > 1 else 0
         self._queue.reserve(n_shared + sum(n_own.values()))
         started = time.perf_counter()
@@ -293,7 +293,7 @@ class FrameStream:
 
 
 class _StopsWithRun:
-    """Progress of choosing that shows nothing, and ends it where the run ends."""
+    """Progress callback that shows nothing, and ends the choosing of frames when the run ends."""
 
     def __init__(self, queue: AnswerQueue) -> None:
         self._queue = queue
@@ -311,7 +311,7 @@ def _with_frames(question: _QueuedQuestion, source: _Video | DecodedFrames, seco
 
     Args:
         source: the video, or frames that were read for several questions.
-        seconds: its share of the time of reading those.
+        seconds: the question's share of the time of reading those frames.
     """
     framed, started = question.framed, time.perf_counter()
     try:
@@ -334,7 +334,7 @@ def _parts_of_video(
 ) -> Iterator[list[_QueuedQuestion]]:
     """Yield the questions about one video in parts whose frames, read together and copied, take `max_bytes` at most.
 
-    A question that needs more is a part alone.
+    A question that needs more is a part by itself.
     """
     part: list[_QueuedQuestion] = []
     union: set[int] = set()
@@ -352,7 +352,7 @@ def _parts_of_video(
 def _parts_of_batch(batch: Collection[_QueuedQuestion], sizes: Sequence[int], max_bytes: float) -> list[list[int]]:
     """Return a batch's question numbers as one part if they fit into `max_bytes`, else in parts of half of it.
 
-    Half, so that a part can be read while the one before it is answered. A larger question is a part alone.
+    Half, so that a part can be read while the part before is answered. A question that needs more is a part by itself.
     """
     if sum(sizes) <= max_bytes:
         return [list(range(len(batch)))]

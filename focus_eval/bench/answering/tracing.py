@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
     from typing_extensions import Required, Unpack
 
-# Placeholder tokens of visual features come hundreds of times in a row.
+# A repeated token: placeholders of visual features come hundreds of times in a row.
 _REPEATED = re.compile(r"(<[^<>]+>)\1{2,}")
-# Enough for an opening tag and blanks.
+# Number of tokens kept of a prompt's end: enough for an opening tag and blanks.
 PROMPT_END_TOKENS = 16
 # Attributes in which lmms-eval's wrappers keep a tokenizer, or a processor that has one.
 _TOKENIZERS = ("tokenizer", "_tokenizer", "processor", "_processor", "_image_processor")
@@ -137,7 +137,7 @@ class GenerateTrace:
         try:
             yield
         except BaseException as error:
-            # As in `take_model`.
+            # Keep the error for the session, as in `take_model`.
             self.error = error
             raise
         finally:

@@ -1,4 +1,4 @@
-"""What answering uses of a wrapper of lmms-eval: the protocol of a wrapper, and the batches that it forms."""
+"""The parts of an lmms-eval wrapper that answering uses: its protocol, and the batches that it would form."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Wrapper(Protocol):
 def form_batches(model: Wrapper, queue: list[TaskQuestion]) -> list[list[TaskQuestion]]:
     """Return `queue` in batches with the order that the stock wrapper would use.
 
-    Equal batches have equal padding, which makes answers comparable with a stock run. One question at a time needs no
-    order, and keeps that of the documents: neighbours often share a video. Only questions of one task and split go
-    together: the wrappers look a whole batch up in the first question's task.
+    Equal batches have equal padding, which makes answers comparable with a stock run. A batch size of 1
+    needs no sorting and keeps the documents' order, in which neighbours often share a video. Only questions of one task
+    and split go together: the wrappers look a whole batch up in the first question's task.
     """
     size = int(model.batch_size)
     if size == 1:

@@ -18,9 +18,9 @@ class GroupScore:
 
     Args:
         metric: name of the score in lmms-eval's results.
-        question_metric: name there of the plain accuracy, which is the score of a single question.
+        question_metric: name in these results of the plain accuracy, which is the score of a single question.
         type, structure: fields of a document with the kind of its group ("relevance" or "logic") and its levels.
-        size: questions of a group.
+        size: number of questions in a group.
     """
 
     metric: str
@@ -33,11 +33,11 @@ class GroupScore:
 def group_score(kind: str, structure: str, are_right: Sequence[bool], *, size: int) -> float:
     """Return the score of a group in [0, 1] (Video-MME-v2).
 
-    Relevance: the square of the share of right answers. Logic: questions stand on levels, e.g. "[1, [2, 3], 4]"; one on
-    level d weighs 2 d - 1, and levels count up to the first with a wrong answer, the right ones of that level included.
+    Relevance: the square of the share of right answers. Logic: questions stand on levels, e.g. "[1, [2, 3], 4]", and a
+    question on level d weighs 2 d - 1. Right answers count up to and including the first level with a wrong answer.
 
     Args:
-        are_right: in the order of the questions; those that were not asked are missing at the end.
+        are_right: True for each right answer, in the order of the questions; may be shorter if the last were not asked.
 
     Raises:
         InvalidInput: an unknown kind, or a structure that is no list of `size` questions.
@@ -66,10 +66,10 @@ def check_groups(groups: Iterable[tuple[str, tuple[str, ...]]], *, size: int) ->
     """Check that the questions about each video form a group that `score_groups` can score.
 
     Args:
-        groups: video and (type, structure) of each question; one without these is in no group.
+        groups: video and (type, structure) of each question; a question with () is in no group.
 
     Raises:
-        InvalidInput: more than `size` questions about a video, several types or structures, or an unknown one.
+        InvalidInput: a video has more than `size` questions, or several types or structures, or an unknown one.
     """
     by_video: dict[str, list[tuple[str, ...]]] = {}
     for video, group in groups:
@@ -88,11 +88,11 @@ def check_groups(groups: Iterable[tuple[str, tuple[str, ...]]], *, size: int) ->
 
 
 def score_groups(questions: Iterable[tuple[str, str, float | None, tuple[str, ...]]], *, size: int) -> dict[str, float]:
-    """Return the score of each group of questions, those about one video, by the video.
+    """Return the score of each group by video; a group is all questions about one video.
 
     Args:
-        questions: video, question id, score, and (type, structure) of the group; without these a question is left out.
-            A score is None where the right answer is hidden: its whole group is left out.
+        questions: video, question id, score, and (type, structure) of the group; a question with () is left
+            out. A score is None if the right answer is hidden; the whole group is then left out.
     """
     by_video: dict[str, list[tuple[int, str, float | None, tuple[str, ...]]]] = {}
     for video, question_id, score, group in questions:

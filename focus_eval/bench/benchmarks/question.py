@@ -1,4 +1,4 @@
-"""How a benchmark's documents become questions: declared fields, length buckets, and annotated evidence."""
+"""Makes questions of a benchmark's documents: declared fields, length buckets, and annotated evidence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from focus_eval.core.errors import InvalidInput, unknown_name
 from focus_eval.core.resources import lines_of, read_json_object
 from focus_eval.core.types import Question
 
-# Length buckets of videos, in the order of tables. Simulated videos above an hour get a bucket of their own.
+# Length buckets of videos, in the order of tables. Only simulated videos, from an hour on, are in the bucket "hours".
 BUCKETS = ("short", "medium", "long")
 ALL_BUCKETS = (*BUCKETS, "hours")
 
@@ -26,7 +26,7 @@ ALL_BUCKETS = (*BUCKETS, "hours")
 def in_order(buckets: Iterable[str]) -> list[str]:
     """Return the distinct bucket names in the order of `ALL_BUCKETS`.
 
-    Unknown names follow by alphabet, "" is dropped.
+    Unknown names follow in alphabetical order; "" is left out.
     """
     names = set(buckets) - {""}
     return [name for name in ALL_BUCKETS if name in names] + sorted(names - set(ALL_BUCKETS))
@@ -71,15 +71,15 @@ class BenchmarkFacts:
     """Facts about a benchmark besides its documents, from its YAML file.
 
     Args:
-        questions: of the whole split; None if not stated.
-        questions_of_tasks: those of tasks that ask another split, by lmms-eval's name of the task.
+        questions: number of questions of the whole split; None if not stated.
+        questions_of_tasks: lmms-eval task -> number of its questions, for tasks that ask another split.
         group_score: the official score of groups of questions; None if single questions are scored.
-        mean_over_types: True if its accuracy is reported as the mean over question types.
+        mean_over_types: True if accuracy is reported as the mean over question types.
         types_with_parts: types whose parts are averaged first: "a" has the parts "a_easy" and "a_hard".
         evidence_file: second file that holds the evidence, if the documents do not.
         lmms_eval_parsing: the task whose rule reads answers under `answer_parsing=lmms_eval`: "longvideobench",
             "vsibench", or "letters" (the first letter); "" if the task itself then scores them.
-        subtitles: how its prompts hold subtitles; None if it has none.
+        subtitles: how the benchmark's prompts hold subtitles; None if it has no subtitles.
     """
 
     questions: int | None = None
@@ -104,8 +104,9 @@ class BenchmarkFacts:
     def strata(self, categories: Sequence[str]) -> list[str] | None:
         """Return the question type of each category; None if accuracy is a mean over questions, not types.
 
-        A category "type_part" of a type in `types_with_parts` gives "type/part". None also if a category is "": then
-        only the mean over questions is known.
+        A category "type_part" of a type in `types_with_parts` gives "type/part". The result is also None if a category
+        is
+        "": only the mean over questions is then known.
         """
         if not self.mean_over_types or not all(categories):
             return None
@@ -119,18 +120,18 @@ class BenchmarkFacts:
 LMMS_EVAL_PARSINGS = ("longvideobench", "vsibench", "letters")
 
 
-# Evidence recall is measured within each of these many seconds, ascending. All tables, figures and commands follow.
+# Distances in seconds at which evidence recall is measured, ascending. All tables, figures and commands use these.
 RECALL_SECONDS = (1.0, 2.0, 5.0)
-# Distance used where a single recall is shown (page, figures, demo, simulations).
+# Distance in seconds used where only one recall is shown (page, figures, demo, simulations).
 NEAR_SECONDS = RECALL_SECONDS[len(RECALL_SECONDS) // 2]
-# Evidence is in view of a model's answer within this many seconds.
+# Evidence is in view if a keyframe lies within this many seconds.
 IN_VIEW_SECONDS = RECALL_SECONDS[-1]
-# Moments up to this far past the end count (lengths are rounded); later ones are annotation errors.
+# Lengths are rounded, so keep moments up to this many seconds past the end. Later moments are annotation errors.
 END_SLACK_SECONDS = 1.0
 # Tolerance of comparisons: a frame exactly at a bound counts as inside.
 SLACK_SECONDS = 1e-6
 
-# "frames@24" are frame numbers at 24 frames a second, whatever the file's rate; any other rate may stand there.
+# "frames@24" are frame numbers at 24 frames per second, whatever the rate of the file. Any rate may replace 24.
 EVIDENCE_UNITS = ("seconds", "frames@24", "intervals", "clock")
 Moments = tuple[float, ...]
 Intervals = tuple[tuple[float, float], ...]
@@ -155,7 +156,7 @@ def without_letter(option: str, index: int) -> str:
     return option
 
 
-# Kinds of content of `answer`; "letter|text" allows both.
+# What the field `answer` of a document may hold; "letter|text" allows both.
 ANSWER_KINDS = ("letter", "index", "text", "open")
 # A line of options inside a text: "A. ...", "(A) ...", "A) ...", "A: ...".
 _OPTION_LINE = re.compile(r"^[ \t]*\(?([A-Z])(?:\)|[.:])[ \t]*", re.MULTILINE)
@@ -167,23 +168,24 @@ _NO_OPTION = ("N/A",)
 class DocumentFields:
     """Fields of a document, by their meaning.
 
-    A name may list alternatives, `uid|key`: the first that the document has. A name with braces is a template over
-    fields, `{video_id}.mp4`. `info.fps` is a field of a field, `spans[qid]` the one that the field `qid` names. A field
-    whose name ends with "?" may be missing; a declared length, `fps` or `bucket` without "?" must be there.
+    A name may list alternatives: `uid|key` is the first of these that the document has. A name with braces is a
+    template of fields: `{video_id}.mp4`. `info.fps` is the field `fps` of the field `info`; `spans[qid]` is the entry
+    of `spans` that the field `qid` names. A field whose name ends with "?" may be missing; a declared length, `fps` or
+    `bucket` without "?" must be there.
 
     Args:
         question: the question's text.
-        id: unique in the benchmark; "" if documents have none: then the video's name and a hash of question and
-            options.
-        video: the file, relative to the benchmark's video folder.
-        answer: the right answer; "" if the split hides it. A document without a value there hides its own.
-        options: the option texts: a list, a mapping of letters to texts, or one text with a line per option; or a list
-            of fields with one option each (one that holds a list holds them all); "" if there are none.
+        id: id that is unique in the benchmark; "" if documents have none. The id is then made of the video's name and a
+            hash of question and options.
+        video: path of the file, relative to the benchmark's video folder.
+        answer: the right answer; "" if the split hides all answers. A document without a value hides its answer.
+        options: field with the option texts, as a list, a mapping of letters to texts, or one text with a line per
+            option; or a list of fields with one option each; "" if there are no options.
         options_in_question: True if the question's own text ends with a line per option.
         answer_is: kind of `answer`: a "letter", a 0-based "index", the "text" of an option, or "open" for a question
             without options; "letter|open" if only some have options.
         duration, duration_minutes: length of the video in seconds, or in minutes.
-        fps: its frames per second.
+        fps: frames per second of the video.
         bucket: "short", "medium" or "long".
         evidence: annotated moments or intervals, in `evidence_unit`.
         evidence_unit: one of `EVIDENCE_UNITS`.
@@ -227,9 +229,10 @@ class FileShape:
 
     Args:
         nested: field of a row that holds the list of its questions (LVBench: `qa`); "" if a row is a question.
-        beside: name of a second file in the annotation's folder with details of each document; `{stem}` is the
-            annotation's name without its suffix; "" for none. A document gets its entry there as the field `beside`.
-        beside_by: field of a document that holds its key in that file.
+        beside: name of a second file in the annotation's folder, with an entry of details for each document; `{stem}`
+            is
+            the annotation's name without suffix; "" for none. A document gets its entry as the field `beside`.
+        beside_by: field of a document that holds the key of its entry in the second file.
     """
 
     nested: str = ""
@@ -247,12 +250,12 @@ class Benchmark:
     """A benchmark whose documents are read by field name.
 
     Args:
-        name: as in matrices and rows.
+        name: name in matrices and rows.
         tasks: lmms-eval tasks that have these documents.
         fields: fields of a document by meaning.
         edges: bounds of the length buckets.
-        facts: further facts about it.
-        shape: of its annotation files.
+        facts: further facts about the benchmark.
+        shape: shape of its annotation files.
     """
 
     name: str
@@ -266,7 +269,7 @@ class Benchmark:
         """Return the question of one document. Evidence that cannot be read raises no error (see `evidence_unread`).
 
         Raises:
-            InvalidInput: a field that is missing or not as declared; names benchmark, question and field.
+            InvalidInput: a field is missing or not as declared; names benchmark, question and field.
         """
         declared = self.fields
         question_id = _text(document, declared.id, location=self.name, field_role="id") if declared.id else ""
@@ -388,8 +391,9 @@ def _missing(document: Mapping[str, object], name: str, value: object, *, locati
 def _options(document: Mapping[str, object], declared: DocumentFields, *, location: str) -> tuple[str, ...]:
     """Return the option texts of a document without their letters; () for an open question.
 
-    They may be a list, a mapping by letter, lettered lines of a text, or one field each; trailing empty ones are
-    dropped. Raises InvalidInput for a single option or a gap among them.
+    Options may be a list, a mapping by letter, lettered lines of a text, or one field each. Empty options at the end
+    are
+    left out. Raises InvalidInput for a single option, or for an empty option before another one.
     """
     if isinstance(declared.options, tuple):
         named_values = [(name, _value(document, name)) for name in declared.options]
@@ -407,7 +411,7 @@ def _options(document: Mapping[str, object], declared: DocumentFields, *, locati
     elif isinstance(option_values, str):
         option_values = [text for _, text in _OPTION_TEXT.findall(option_values)] or lines_of(option_values)
     texts = list(option_values)
-    # Strip padding at the end only: removing an earlier option would shift the letters.
+    # Remove empty options at the end only: removing an earlier one would change the letters of later options.
     while texts and (texts[-1] is None or str(texts[-1]).strip() in padding):
         texts.pop()
     if None in texts or len(texts) == 1:
@@ -432,7 +436,7 @@ def _answer(
         return text
     if not options:
         raise InvalidInput(f"{location}: no options; an answer that is {declared.answer_is!r} needs at least 2")
-    if "index" in kinds and text.removesuffix(".0").isdecimal():  # pandas reads an integer column with gaps as floats
+    if "index" in kinds and text.removesuffix(".0").isdecimal():  # pandas may read integers as floats: "2.0"
         if (index := int(text.removesuffix(".0"))) >= len(options):
             raise InvalidInput(f"{location}: answer {index} of {len(options)} options")
         return LETTERS[index]
@@ -496,9 +500,9 @@ def _bucket(document: Mapping[str, object], declared: DocumentFields, *, locatio
 def _evidence(
     document: Mapping[str, object], declared: DocumentFields, *, location: str
 ) -> tuple[Moments, Intervals, str]:
-    """Return moments and intervals of evidence in seconds, and why the stated evidence cannot be read ("" if it can).
+    """Return moments and intervals of evidence in seconds, and the reason if the stated evidence cannot be read.
 
-    Without evidence all three are empty.
+    The reason is "" otherwise. Without evidence all three are empty.
     """
     value = _value(document, declared.evidence) if declared.evidence else None
     try:
@@ -523,7 +527,7 @@ def documents_in(rows: Iterable[Mapping[str, object]], shape: FileShape, path: P
 
 
 def _questions_of(row: Mapping[str, object], nested: str, *, location: str) -> Iterator[Mapping[str, object]]:
-    """Yield `row`, or one document per question in its list field `nested`, with the row's other fields."""
+    """Yield `row`, or one document per question in its list field `nested`, with the remaining fields of the row."""
     if not nested or nested not in row:
         yield row
         return
@@ -536,9 +540,9 @@ def _questions_of(row: Mapping[str, object], nested: str, *, location: str) -> I
 
 
 def _beside(shape: FileShape, path: Path) -> Mapping[str, object]:
-    """Return the JSON object in the second file of annotation `path`, by key; {} if there is none.
+    """Return the details of documents, by key, from the second file of annotation `path`; {} if there is no such file.
 
-    A gzipped file is found too.
+    The file may be gzipped.
     """
     if not shape.beside:
         return {}
@@ -574,7 +578,7 @@ def evidence_of(value: object, unit: str, *, location: str) -> tuple[Moments, In
         location: benchmark and question, for messages.
 
     Raises:
-        InvalidInput: a value that does not have the unit's form.
+        InvalidInput: the value does not have the form of the unit.
     """
     if isinstance(value, str) and unit != "clock":
         try:

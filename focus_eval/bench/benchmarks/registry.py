@@ -37,9 +37,9 @@ BenchmarkMaker = Callable[..., Benchmark]
 
 
 def _check(loaded: object, label: str) -> BenchmarkMaker:
-    """Return the function that makes a loaded benchmark: the function itself, or one that reads the YAML file.
+    """Return the function that makes the benchmark: `loaded` itself, or a function that reads the YAML file `loaded`.
 
-    Raises PluginError for anything else; `label` names the plugin.
+    Raises PluginError if `loaded` is neither; `label` names the plugin.
     """
     if isinstance(loaded, (str, Path)):
         return cache(partial(declared_in, Path(loaded)))
@@ -49,7 +49,8 @@ def _check(loaded: object, label: str) -> BenchmarkMaker:
     return benchmark_maker
 
 
-# Ours are YAML files. A package registers such a file, or a function that takes `edges=` and returns a benchmark.
+# Our benchmarks are YAML files. A package registers a YAML file, or a function that takes `edges=` and returns a
+# benchmark.
 BENCHMARKS: Registry[BenchmarkMaker] = Registry(
     "benchmark",
     group="focus_eval.benchmarks",
@@ -67,7 +68,7 @@ FILE_KEYS = frozenset(
     | {item.name for item in fields(BenchmarkFacts)}
     | _MATRIX_KEYS
 )
-# Our tasks are named by this prefix and the official task's or the benchmark's name.
+# A task of ours has this prefix before the name of the official task or of the benchmark.
 TASK_PREFIX = "focus_"
 
 
@@ -91,11 +92,11 @@ def make_benchmark(name: str, *, edges_seconds: tuple[float, float] | None = Non
 def benchmark_of_task(task_name: str) -> Benchmark:
     """Return the benchmark whose documents the lmms-eval task `task_name` has.
 
-    Known are the official names (`longvideobench_val_v`, `videomme`, `mlvu_dev`, ..) and our own: "focus_" followed by
-    an official name or a benchmark's.
+    `task_name` is an official name (`longvideobench_val_v`, `videomme`, `mlvu_dev`, ..) or one of ours: "focus_"
+    followed by an official name or by the name of a benchmark.
 
     Raises:
-        UnknownName: a task of no benchmark here; the message has the nearest name.
+        UnknownName: no benchmark has this task; the message has the nearest name.
     """
     by_task = _names_by_task(tuple(BENCHMARKS.names()))
     if task_name not in by_task:
@@ -139,7 +140,7 @@ def declared(document: Mapping[str, Any], *, name: str, location: str, edges: Le
     tasks = map(str, [*([document["task"]] if document.get("task") else []), *(document.get("tasks") or [])])
     return Benchmark(
         name=name,
-        # A task of ours is found by the benchmark's name.
+        # Leave out a task of ours, which is found by the name of the benchmark.
         tasks=tuple(task for task in tasks if task != f"{TASK_PREFIX}{name}"),
         fields=make_benchmark(fields).fields if is_name else make(f"fields in {location}", DocumentFields, fields),
         edges=edges or (LengthEdges(*own_edges) if own_edges else LengthEdges()),
@@ -151,7 +152,7 @@ def declared(document: Mapping[str, Any], *, name: str, location: str, edges: Le
 def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> BenchmarkFacts:
     """Return `own_facts` with the values that `stated_facts` sets.
 
-    Empty values do not replace, except `mean_over_types`.
+    An empty value replaces nothing, except that of `mean_over_types`.
     """
     changed_facts = {
         item.name: stated_facts[item.name] for item in fields(BenchmarkFacts) if stated_facts.get(item.name)
@@ -170,7 +171,7 @@ def _facts(stated_facts: Mapping[str, Any], own_facts: BenchmarkFacts) -> Benchm
 
 @cache
 def _names_by_task(names: tuple[str, ...]) -> dict[str, str]:
-    """The benchmark's name by lmms-eval task, official ones and those with our prefix."""
+    """Name of the benchmark by lmms-eval task, for official tasks and tasks with our prefix."""
     by_task: dict[str, str] = {}
     for name in names:
         for task in (*make_benchmark(name).tasks, name):
@@ -203,8 +204,8 @@ def questions_of(name: str | Benchmark, documents: Iterable[Mapping[str, object]
     for at, row in enumerate(documents):
         try:
             question = benchmark.question(row)
-            # Untrusted path: it must stay inside the folder. Links are followed, since the hub's cache consists of
-            # them.
+            # The path is not trusted, so it must stay inside the folder. Links are followed, since the hub's cache
+            # consists of links.
             path = PurePosixPath(question.video.replace("\\", "/"))
             if path.is_absolute() or ".." in path.parts or "\0" in question.video:
                 raise InvalidInput(f"{question.id}: video {question.video!r} leaves the folder of videos")
@@ -246,7 +247,7 @@ def read_documents(path: Path) -> list[Mapping[str, object]]:
             with open(path, "rb") as file:
                 rows = pyarrow.ipc.open_stream(file).read_all().to_pylist()
         elif suffix == ".csv":
-            # An empty cell is how a CSV says that a value is missing.
+            # An empty cell of a CSV file means that the value is missing.
             rows = [{name: value or None for name, value in row.items()} for row in _csv_rows(path)]
         elif suffix == ".jsonl":
             lines = enumerate(lines_of(read_text(path)), start=1)
@@ -359,7 +360,7 @@ def write_rates(path: Path, infos: Mapping[str, VideoInfo]) -> None:
 def stated_rates(questions: Iterable[Question]) -> dict[str, VideoRate]:
     """Return length and rate by question id, for the questions whose annotation states both."""
     return {
-        # Parse the text, not the float: 29.97 has no exact float.
+        # Parse the text of the number, since 29.97 has no exact float.
         question.id: VideoRate(question.duration_seconds, exact_rate(repr(question.fps)))
         for question in questions
         if question.fps is not None and question.duration_seconds is not None

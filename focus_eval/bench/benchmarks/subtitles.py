@@ -1,4 +1,4 @@
-"""How a benchmark writes subtitles into its prompts, and a prompt made after its frames are chosen."""
+"""Writes subtitles into prompts as a benchmark does, after the frames are chosen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SubtitleFacts:
     """How a benchmark writes subtitles into a prompt: the key `subtitles` of its YAML file.
 
     Args:
-        rule: which lines belong to a frame, see `shown_lines`.
+        rule: which subtitle lines belong to a frame; see `shown_lines`.
         layout: "interleaved" puts lines and pictures in one sequence, "block" lists the lines before the question.
         tasks: lmms-eval tasks whose own prompts have subtitles.
         without_file: text in place of the lines of a video without a file; "" makes a missing file an error.
@@ -57,8 +57,8 @@ class SubtitleChoice:
     Args:
         mode: "off", "shown" (lines of the shown frames) or "all".
         layout: see `SubtitleFacts`.
-        facts: of the benchmark.
-        pre_prompt: what the task begins its prompt with; lines and pictures follow it.
+        facts: subtitle facts of the benchmark.
+        pre_prompt: text with which the task begins its prompt, before lines and pictures.
     """
 
     mode: SubtitleMode
@@ -98,8 +98,8 @@ class SubtitleOptions:
     """Subtitle options of a run.
 
     Args:
-        mode: see `SubtitleChoice`; "" for what the task does.
-        layout: see `SubtitleFacts`; "" for the benchmark's, or "block" where the model cannot interleave.
+        mode: see `SubtitleChoice`; "" takes the mode of the task.
+        layout: see `SubtitleFacts`; "" takes that of the benchmark, or "block" if the model cannot interleave.
         can_interleave: True if the model takes pictures one by one, with text between them.
     """
 
@@ -116,10 +116,10 @@ def subtitle_choice(
     location: str,
     pre_prompt: str = "",
 ) -> SubtitleChoice | None:
-    """Return the choice for a task; None if it writes no subtitles and none are asked for.
+    """Return the choice for a task; None if the task writes no subtitles and `options` asks for none.
 
     Args:
-        facts: of the task's benchmark; None if it declares none.
+        facts: subtitle facts of the task's benchmark; None if it declares none.
         location: benchmark or task, for messages.
 
     Raises:
@@ -143,12 +143,12 @@ def make_prompt(
 
     Args:
         text: the task's prompt without subtitles.
-        video_path: the video's file, whose folder says where the benchmark's subtitles are.
+        video_path: path of the video file; the subtitles are found from its folder.
         times: presentation times of the shown frames in seconds, ascending.
         fps: frame rate of the video.
 
     Raises:
-        InvalidInput: a file that is missing, unless the benchmark allows it, or that cannot be read.
+        InvalidInput: the subtitle file cannot be read, or is missing although the benchmark does not allow that.
     """
     if choice.mode == "off":
         return Prompt(question_text=text)
@@ -174,7 +174,7 @@ def _lines_of(question: Question, facts: SubtitleFacts, video_path: Path) -> tup
     path = folder / question.subtitles
     if facts.without_file and not path.exists():
         return ()
-    # lmms-eval ends an open line where the annotation says that the video ends.
+    # A line without an end lasts to the annotated end of the video, as in lmms-eval.
     return read_subtitles(
         path, offset_seconds=question.subtitles_offset_seconds, open_end_seconds=question.duration_seconds
     )

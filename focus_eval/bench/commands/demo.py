@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from focus_eval.bench.matrix.running import RunProgress
     from focus_eval.bench.report.rendering import Table, Value
 
-# Garbage collection threshold. Python's default took a tenth of the time of selecting and importing. Only for small
-# frames, since uncollected cycles hold frames.
+# Threshold of garbage collection. With Python's default, collection took a tenth of the time of selecting and
+# importing. The demo can afford this threshold, since cycles that wait for collection hold only small frames.
 GC_THRESHOLD = 50_000
-# The first table shows these videos, within seconds.
+# Videos of the first table, few enough to show the table within seconds.
 FIRST_VIDEOS = ("short_a", "short_b")
 FIRST_SAMPLERS = ("uniform", "topk", "focus", "even_cover", "scan_cover")
 N_FIRST_QUESTIONS = 10  # number of questions about the first videos
@@ -83,7 +83,7 @@ def run_demo(folder: Path, data: Path, *, k: list[int], samplers: list[str], see
         )
         build_videos(data, VIDEO_IDS, progress.draw)
         with say_how_to_continue("finished questions"):
-            # The frames of all K are decoded in one pass over each video.
+            # Run all K together, so that each video is decoded in one pass.
             further_matrices = [*matrices[1:], *recall_matrices]
             run_progress = cast("RunProgress", progress)
             complete_run(matrices[0], selected_with=further_matrices, out=folder, engine=engine, progress=run_progress)
@@ -91,7 +91,7 @@ def run_demo(folder: Path, data: Path, *, k: list[int], samplers: list[str], see
                 complete_run(matrix, out=folder, engine=engine, progress=run_progress)
             progress.begin("report")
             shown = _write_report(folder, data / "datasets" / "longvideobench" / "videos")
-    # Print after the bar has ended, or the table would start behind it.
+    # Print after the bar has ended: before, the table would start on the bar's line.
     _print_report(*shown)
 
 
@@ -110,14 +110,14 @@ def _run_first(folder: Path, data: Path, engine: Engine) -> None:
 
 
 def _cache() -> Path:
-    """The folder that demos of this machine share."""
+    """The cache folder that all demos on this machine share."""
     return cache_folder() / "demo"
 
 
-# Seconds per unit on two idle cores. Only ratios matter: the bar scales by the observed rate.
+# Measured on two idle cores. Only the ratios matter, since the bar scales by the observed rate.
 SECONDS_PER_FRAME_DRAWN = 0.00034
 SECONDS_OF_SELECTING = 0.02  # per unit of `SelectPhase.work`
-SECONDS_OF_ANSWERS = 66.0  # of a matrix
+SECONDS_OF_ANSWERS = 66.0  # per matrix
 SECONDS_OF_REPORT = 28.0
 
 
@@ -125,9 +125,9 @@ class DemoProgress:
     """One bar over all stages of the demo, in expected seconds; a `matrix.running.RunProgress`.
 
     Args:
-        n_frames: frames to draw.
-        video_seconds: length of all videos.
-        n_answered: matrices that are answered.
+        n_frames: number of frames to draw.
+        video_seconds: total length of all videos.
+        n_answered: number of matrices with answers.
     """
 
     def __init__(self, bar: Progress, *, n_frames: int, video_seconds: float, n_answered: int) -> None:
@@ -147,7 +147,7 @@ class DemoProgress:
 
     def start(self, phase: str, n_rows: int, work: float) -> None:
         """Begin the stage `phase`."""
-        if phase == "select":  # a resumed demo has less left
+        if phase == "select":  # a resumed demo has less work left
             self._left[phase] = work * SECONDS_OF_SELECTING
         self._left |= dict.fromkeys(list(self._left)[: list(self._left).index(phase)], 0.0)
         self._per_unit = self._left[phase] / work
@@ -171,7 +171,7 @@ def build_videos(data: Path, video_ids: Sequence[str], draw: Callable[[int], Non
     n_drawn = Counter[str]()
 
     def count(video_id: str, n_frames: int, _total: int) -> None:
-        """Report the further frames of one video."""
+        """Report the frames of one video that were drawn since the last call."""
         draw(n_frames - n_drawn[video_id])
         n_drawn[video_id] = n_frames
 
@@ -186,7 +186,7 @@ def _matrix(k: int, *, samplers: list[str], seeds: int) -> MatrixConfig:
 
     overrides = {"seeds": list(range(seeds)), "k": [k]}
     matrix = load_matrix(resource_path("configs") / "demo.yaml", overrides=overrides)
-    # AKS's default depth of 5, or the largest at which a segment still yields a frame.
+    # Use AKS's default depth of 5, or for small K the largest depth at which each segment still yields a frame.
     depth = {"options": {"max_depth": min(5, k.bit_length() - 1)}}
     sampler_configs = [item.model_copy(update=depth) if item.sampler == "aks" else item for item in matrix.samplers]
     names = {item.sampler for item in sampler_configs}
@@ -231,7 +231,7 @@ def _brief(table: Table, columns: Mapping[str, str], title: str) -> Table:
 
 
 def _write_report(folder: Path, videos: Path) -> tuple[Table, str, Path]:
-    """Write the report and the demo's tables; return the first table, what was found and the page."""
+    """Write the report and the demo's tables; return the first table, a sentence on the finding, and the page."""
     from focus_eval.bench.commands.reports import write_report
     from focus_eval.bench.report.page.charts import headline, panels_of
     from focus_eval.bench.report.recall_layouts import demo_tables
@@ -246,7 +246,7 @@ def _write_report(folder: Path, videos: Path) -> tuple[Table, str, Path]:
 
 
 def _print_report(table: Table, finding: str, page: Path) -> None:
-    """Print the first table, what was found and the address of the page."""
+    """Print the first table, the finding and the address of the page."""
     from focus_eval.bench.report.measures import FORWARDS
     from focus_eval.bench.report.recall_layouts import WITHIN_NEAR
 

@@ -50,7 +50,7 @@ def doctor(
 
 
 def devices() -> dict[str, str]:
-    """Return the devices an encoder can run on: a description by torch's name."""
+    """Return a description of each device that an encoder can run on, by torch's name of the device."""
     from focus_eval.bench.matrix.machine import host_gigabytes
     from focus_eval.keyframes.pipeline.timing import cpu_name
 
@@ -80,7 +80,8 @@ def decoders() -> dict[str, str]:
         import av
 
         codecs = [codec for codec in ("h264", "hevc", "av1", "vp9", "vp8", "mpeg4") if codec in av.codecs_available]
-        # lmms-eval limits PyAV: the full install may have an older one than the light install.
+        # Show the versions inside PyAV: lmms-eval limits PyAV, so a full install may have an older one than a light
+        # install.
         libavcodec = ".".join(map(str, av.library_versions["libavcodec"]))
         ffmpeg = getattr(av, "ffmpeg_version_info", "of unknown version")
         version_by_package["pyav"] += f" with FFmpeg {ffmpeg} (libavcodec {libavcodec}: {', '.join(codecs)})"
@@ -88,7 +89,7 @@ def decoders() -> dict[str, str]:
 
 
 def selected_encoder() -> dict[str, str]:
-    """Return the encoder that `select` takes if none is named, and how to get one that knows more."""
+    """Return the encoder that `select` uses by default, and how to get a more capable one."""
     from focus_eval.keyframes.encoders.default import FALLBACK, better_encoder_hint, default_encoder
 
     try:
@@ -144,7 +145,7 @@ def _print_tables(facts: Mapping[str, Mapping[str, object]]) -> None:
                 print_folded(f" {name}: {value['encoder']}, {value['size']}, {value['revision'][:12]}{pinned}{note}", 3)
                 print_folded(f"   {value['state']}", 5)
             else:
-                # A long name, such as a folder, leaves no room beside it.
+                # Limit the indent, since a long name such as a folder leaves no room beside it.
                 print_folded(f" {name:<{width}}  {value}", min(width + 3, console.width // 3))
         console.print()
 

@@ -1,4 +1,4 @@
-"""The JSON that `plan`, `status`, `report` and `compare` print with `--json`, by its keys.
+"""Makes the JSON that `plan`, `status`, `report` and `compare` print with `--json`. Its keys:
 
 - `plan`: `matrices`, `missing`, `notes`
 - each of `matrices`: `name`, `benchmarks`, `selections`, `cells` (their number), `hours` (null without `--machine`;
@@ -150,7 +150,7 @@ def compare_document(a: Run, b: Run, table: Table, group_table: Table | None) ->
 
 
 def table_document(table: Table) -> dict[str, object]:
-    """Return a table: names of its keys and columns, and a line of both for each row."""
+    """Return a table as JSON values: headings of keys and columns, and the keys and figures of each row."""
     return {
         "name": table.name,
         "title": table.title,
@@ -164,7 +164,7 @@ def table_document(table: Table) -> dict[str, object]:
 
 
 def _figure(figure: Value | str) -> dict[str, object]:
-    """Value, ends of the interval and published value (None where there is none), and the text of a table."""
+    """Value, interval ends and published value, each None if there is none, and the text that a table prints."""
     if isinstance(figure, str):
         return {"value": None, "low": None, "high": None, "published": None, "text": figure}
     return {

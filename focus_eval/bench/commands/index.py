@@ -11,7 +11,7 @@ from focus_eval.bench.commands.reports import compare, report
 from focus_eval.bench.commands.runs import pack, plan, run, status
 from focus_eval.bench.commands.videos import videos
 
-# Each command with the example that its help ends with, by heading. The most used come first.
+# Heading -> command name -> function and the example at the end of its help. The most used commands come first.
 COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
     "A table": {
         "demo": (demo, "focus-eval demo"),

@@ -1,4 +1,4 @@
-"""`focus-eval list`: what can be named in a command or a matrix, by kind.
+"""`focus-eval list` prints the names that a command or a matrix may use, by kind.
 
 focus-eval list                   # every name, by kind
 focus-eval list samplers --json
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from focus_eval.core.plugins import Plugin, Registry
     from focus_eval.keyframes.samplers.base import FrameSampler
 
-# Cost of a scanned frame in the list of samplers: CLIP B/32 over BLIP large.
+# Cost of a scanned frame in the list of samplers, in encoder images: CLIP B/32 as scan encoder, BLIP large as encoder.
 LISTED_SCAN_COST = 1 / 43
 
 
@@ -38,7 +38,7 @@ class Entry:
     Args:
         name: the text to type.
         lines: description, for people.
-        facts: JSON values, for programs; the lines if there are none.
+        facts: JSON values, for programs; if empty, programs get `lines`.
         title: heading instead of the name.
     """
 
@@ -103,12 +103,12 @@ def _check_kind(option: str, kind: str, expected: str) -> None:
 
 
 def _as_json(entry: Entry) -> dict[str, object]:
-    """The entry's JSON values; its description if it has none."""
+    """The JSON values of the entry, or its description if it has no JSON values."""
     return {"name": entry.name, **(entry.facts or {"about": list(entry.lines)})}
 
 
 def _print_usage(kind: str) -> None:
-    """Print the command for the names of a list, if it is not `list` itself."""
+    """Print the command that uses the names of a list, unless that is `list` itself."""
     if kind == "configs":
         print("\nfocus-eval plan NAME and focus-eval run NAME take these names.")
     elif kind == "llms":
@@ -154,7 +154,7 @@ def _registries() -> dict[str, Registry[Any]]:
 
 
 def _plugin_entries(kind: str, describe: Callable[[Plugin], list[str]]) -> list[Entry]:
-    """An entry per plugin of `kind`; one of an installed package is described by its entry point."""
+    """An entry per plugin of `kind`; a plugin of an installed package is described by its entry point."""
     plugins = _registries()[kind].plugins
     return [
         Entry(name, tuple(describe(plugin) if plugin.point is None else [plugin.location]))
@@ -322,7 +322,7 @@ def _option_lines(kind: type) -> list[str]:
     return lines
 
 
-# By what is typed after `focus-eval list`.
+# Word after `focus-eval list` -> function that returns the entries.
 KINDS: dict[str, Callable[[], list[Entry]]] = {
     "samplers": sampler_entries,
     "encoders": encoder_entries,

@@ -19,7 +19,7 @@ def print_table(table: Table) -> None:
     from focus_eval.bench.report.rendering import narrowed, to_terminal
 
     console, screen_table = table_console(), narrowed(table)
-    console.print(screen_table.title, style="italic")  # as a table's title it would be folded to the table's width
+    console.print(screen_table.title, style="italic")  # rich would fold a table's own title to the table's width
     for part in to_terminal(screen_table, console.width):
         caption, part.caption = part.caption, None
         console.print(part)
@@ -49,6 +49,6 @@ def write_table(tables: Sequence[Table], path: Path) -> None:
     writers: dict[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
     if path.suffix not in writers:
         raise InvalidInput(f"{path}: tables are written as {', '.join(writers)}")
-    # On a page each note is printed once; a LaTeX table stands alone and keeps its notes.
+    # In Markdown each note appears once. A LaTeX table keeps its notes, since it may be used alone.
     tables = notes_once(tables) if path.suffix == ".md" else tables
     write_text(path, "\n".join(writers[path.suffix](table) for table in tables))

@@ -57,7 +57,7 @@ def read_thumbnails(path: Path, frames: Sequence[int], *, height: int = 90) -> I
 def _reading_processes() -> Iterator[ReadThumbnails]:
     """Yield a function that runs `read_thumbnails` in a pool of processes, one per core.
 
-    In threads decoders would take turns at Python's lock with the tables and charts that are made meanwhile.
+    With threads, decoding would have to share Python's lock with the tables and charts that are made meanwhile.
     """
     pool = ProcessPoolExecutor(n_cores(), mp_context=get_context("spawn"), initializer=follow_parent)
 
@@ -71,7 +71,7 @@ def _reading_processes() -> Iterator[ReadThumbnails]:
     try:
         yield read
     finally:
-        # Without this the remaining videos would be decoded before an error or Ctrl-C gets through.
+        # Without this, an error or Ctrl-C would wait until the remaining videos are decoded.
         pool.shutdown(cancel_futures=True)
 
 
@@ -79,7 +79,7 @@ def _thumbnails(path: Path, frames: Sequence[int], height: int) -> list[tuple[in
     return list(read_thumbnails(path, frames, height=height))
 
 
-# Longer tables are written to files but not printed.
+# Limit of printed rows: longer tables are only written to files.
 _MOST_ROWS_PRINTED = 40
 _THUMBNAILS = "report_thumbnails/*.jpg"
 
@@ -138,7 +138,7 @@ def report(
             typer.echo(f"note: {error.what}; reading again", err=True)
 
 
-# Another run may finish a shared cell while this report is read: retry.
+# Number of attempts to read a run: another run may finish a shared cell, and so move its rows, during the reading.
 _READS = 3
 
 
@@ -188,11 +188,11 @@ def write_report(
         if videos is not None:
             linking_page = page if link_thumbnails else None
             thumbnails = thumbnail_maker(videos, linking_page, read=read, failures=failures)
-        # Videos are decoded while tables and charts are made.
+        # Pack in the background, so that videos are decoded while tables and charts are made.
         pack = partial(pack_browser, run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
         packing = pool.submit(pack) if html else None
         tables = report_tables(run, table, baseline=baseline)
-        # A spreadsheet holds one table: the first is report.csv.
+        # A CSV file holds one table. That of the first table is report.csv.
         sheets = ["report.csv", *(f"report-{item.name}.csv" for item in tables[1:])]
         if page_panels is None and not as_json:
             for fault in run.faults:
@@ -214,7 +214,7 @@ def write_report(
 
 
 def _write_tables(run: Run, target: Path, tables: Sequence[Table], sheets: Sequence[str]) -> list[Path]:
-    """Write all tables as Markdown, behind the run's faults, and LaTeX, and each as a sheet; return the paths."""
+    """Write all tables as Markdown (after the run's faults), LaTeX and CSV files; return the paths."""
     from focus_eval.core.files import write_text
 
     paths = [target / name for name in ("report.md", "report.tex", *sheets)]
@@ -229,7 +229,7 @@ def _write_tables(run: Run, target: Path, tables: Sequence[Table], sheets: Seque
 
 
 def _print_short_tables(tables: Sequence[Table], sheets: Sequence[str]) -> None:
-    """Print tables with each note once; of a long one only the names of its files."""
+    """Print tables, each note once; for a long table print only the names of its files."""
     from focus_eval.bench.report.rendering import notes_once
 
     for item, sheet in zip(notes_once(tables), sheets, strict=True):

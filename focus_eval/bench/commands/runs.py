@@ -122,7 +122,7 @@ def print_rates(folder: Path, machine: Machine | None = None) -> Machine | None:
 
 
 def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight, *, quiet: bool) -> dict[str, QuestionSet]:
-    """Return questions by benchmark: those that are here, else the shipped lengths.
+    """Return questions by benchmark: the questions if they are on this machine, else the shipped lengths of videos.
 
     Prints a line for shipped lengths, unless `quiet`.
     """
@@ -138,7 +138,7 @@ def _questions_or_lengths(matrix: MatrixConfig, preflight: Preflight, *, quiet: 
 
 
 def _with_stated_problems(preflight: Preflight, matrix: MatrixConfig, sets: Mapping[str, QuestionSet]) -> Preflight:
-    """`preflight` with the selections that may end without frames on stated lengths, which it has not seen."""
+    """`preflight`, with added problems of selections that may end without frames on videos of stated length."""
     from focus_eval.bench.matrix.preflight import infeasible_problems, split_notes
 
     stated = {f"{matrix.name}/{name}": questions for name, questions in sets.items()}
@@ -153,7 +153,7 @@ def _print_plan(plan: Plan) -> None:
         part = "" if n_requested == n_questions else f" of {n_questions}"
         print_folded(f"{name}: {n_requested}{part} questions")
     print_table(_selection_table(plan))
-    # Facts of videos are the same for every selection of a benchmark: take one.
+    # Unknown lengths are the same for every selection of a benchmark, so print those of one selection.
     for name, selection in {item.spec.benchmark.name: item for item in plan.selections if item.unknown}.items():
         print_folded(
             f"{name}: {selection.unknown} questions have a video of unknown length and are not counted; the first: "
@@ -167,10 +167,11 @@ def _print_plan(plan: Plan) -> None:
 def _least_differences(plan: Plan, share: float | None) -> dict[str, list[tuple[Discordance, float | None]]]:
     """Return the smallest difference of two samplers that a benchmark's questions can show, by assumed discordance.
 
-    None means no difference; benchmarks of one video have no entry.
+    None means that no difference can be shown. Benchmarks with one video have no entry.
 
     Args:
-        share: of the questions that one sampler alone has right; None for what public logs of the benchmark say.
+        share: share of the questions that only one of the samplers has right; None takes that of the benchmark's public
+        logs.
     """
     from focus_eval.bench.matrix.questions import public_facts
     from focus_eval.bench.report.power import Discordance, expected_discordances, least_difference
@@ -213,7 +214,7 @@ def _print_power(plan: Plan, differences_by_name: Mapping[str, Sequence[tuple[Di
 
 
 def _warning_lines(plan: Plan) -> list[str]:
-    """One line per predicted problem of a sampler; equal ones for several encoders and seeds once."""
+    """One line per predicted problem of a sampler; equal lines of several encoders and seeds appear once."""
     lines = [
         f"warning: {selection.spec.sampler.name}, K {selection.spec.k}: {warning.questions} of "
         f"{selection.questions} questions (first: {warning.first}) {warning.text}"
@@ -297,7 +298,7 @@ def _model_usage_line(selection: SelectionPlan) -> str:
 
 
 def _print_hours(plans: list[Plan], machine: Machine) -> None:
-    """Print the time of each matrix and of all on `machine`, as configured and in faster precisions."""
+    """Print the time of each matrix and of all together on `machine`, as configured and in faster precisions."""
     from focus_eval.bench.matrix.hours import faster_precisions, selection_costs, time_text, total_cost
     from focus_eval.bench.report.rendering import Table, TableRow
 
@@ -455,7 +456,7 @@ def run(
             "questions, a model or an encoder are missing"
         )
         raise typer.Exit(1)
-    # Imported late: with models it loads lmms-eval.
+    # Import late, since this loads lmms-eval if the matrix has models.
     from focus_eval.bench.matrix.engines import make_engine
     from focus_eval.bench.matrix.running import complete_run
 
@@ -477,13 +478,13 @@ def run(
 
 
 def _print_results(folder: Path) -> None:
-    """Print the first table of a run, and the command for the others."""
+    """Print the first table of a run, and the command that prints all tables."""
     from focus_eval.bench.report.layouts import results_table
     from focus_eval.bench.report.run import load_run
 
     try:
         print_table(results_table(load_run(folder), "overview"))
-    except FocusEvalError as error:  # the run succeeded; report the failure of the report only
+    except FocusEvalError as error:  # the run succeeded: print that only the report failed
         print_folded(f"no table of these rows: {error}")
     print_folded(f"rows in {folder}; all tables, plots and the page: focus-eval report {folder}")
 
@@ -562,7 +563,7 @@ def load_all(
     """Return the matrices of a command, narrowed and changed by its options.
 
     Raises:
-        InvalidInput: two matrices of one name, whose runs would have one folder.
+        InvalidInput: two matrices have the same name, so their runs would share a folder.
     """
     loaded = [_load(path, only, set_, limit, available_only) for path in paths]
     repeated_names = {config.name for config in loaded if sum(config.name == config_2.name for config_2 in loaded) > 1}
@@ -592,7 +593,8 @@ def _load(path: Path, only: list[str], set_: list[str], limit: int | None, avail
     matrix = narrow(load_matrix(path, overrides=overrides), names_by_list)
     try:
         check_lists(matrix)
-        # The published tables all have one (a test says so); the report's own code takes seconds to load.
+        # Every published table has a layout (a test checks that), so do not import the layouts for it: that takes
+        # seconds.
         if matrix.anchors and not (resource_path("paper") / f"{matrix.anchors}.csv").is_file():
             from focus_eval.bench.report.layouts import layout_named
 

@@ -1,6 +1,6 @@
 """A model's answers to the rows of a sheet, recorded and counted as those of a run; for `ask --from`.
 
-The command lies in `keyframes`, which may not import this: it finds `SheetAnswers` by an entry point.
+The command is in `keyframes`, which must not import this module, so it finds `SheetAnswers` by an entry point.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from focus_eval.keyframes.rows.json_lines import RowWriter
 from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow, answer_row, error_line
 from focus_eval.keyframes.selection import VideoSelection
 
-# Part of the identity of the answers: raise it when the prompt changes.
+# This number is part of the identity of the answers: increase it when the prompt changes.
 PROMPT_VERSION = 1
 LETTER_INSTRUCTION = "Answer with the letter of the correct option."
 
@@ -33,17 +33,17 @@ class SheetAnswers:
     """Asks a model about the rows of a sheet, and appends its answers to the folder of the sheet's keyframes.
 
     Args:
-        folder: as `load_run` reads it, with the selections of the rows.
-        sheet_name: benchmark of the rows.
-        selection_id: of the rows' selections.
-        max_tokens: longest answer.
+        folder: folder with the selections of the rows, which `load_run` can read.
+        sheet_name: name of the sheet, which is the benchmark in the rows.
+        selection_id: selection id of the rows.
+        max_tokens: largest number of tokens of an answer.
     """
 
     def __init__(self, folder: Path, sheet_name: str, model: Model, *, selection_id: str, max_tokens: int) -> None:
         self._sheet_name, self._model, self._max_tokens = sheet_name, model, max_tokens
         identity = {"selection": selection_id, "model": model.model_id, "revision": model.revision}
         cell_id = identity_hash({**identity, "max_tokens": max_tokens, "prompt": PROMPT_VERSION})
-        # `model_id` names the service only; the revision begins with the model's name.
+        # `model_id` names only the service, so add the model's name, with which the revision begins.
         self._model_name = f"{model.model_id} ({model.revision.partition(',')[0]})"
         self._names = CellNames(cell_id=cell_id, cell=f"{self._model_name} {sheet_name}")
         self._folder = folder / "answers" / part_name(f"{self._model_name} {sheet_name}", location=folder)
@@ -64,10 +64,10 @@ class SheetAnswers:
         self._writer.close()
 
     def earlier(self, row: SheetRow) -> dict[str, object] | None:
-        """Return the cells of a row that was answered before; None for others.
+        """Return the cells of a row that was answered before; None for a new row.
 
         Raises:
-            InvalidInput: the sheet stated another answer then.
+            InvalidInput: the sheet stated a different right answer when the row was answered.
         """
         self._sheet_ids.add(row.id)
         earlier = self._rows.get(row.id)
@@ -79,7 +79,7 @@ class SheetAnswers:
         return None if earlier is None else _cells(earlier)
 
     def ask(self, row: SheetRow, selection: VideoSelection, record: SelectionRow) -> dict[str, object]:
-        """Ask about a row, record the answer or what prevented it, and return the cells of the table."""
+        """Ask about a row, record the answer or the error, and return the cells of the table."""
         question = Question(
             benchmark=self._sheet_name, id=row.id, query=row.question, options=row.options, video=row.video,
             answer=row.answer or None,

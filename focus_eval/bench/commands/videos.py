@@ -68,7 +68,7 @@ def videos(
 
 
 def _verify(folder: Path, *, n_jobs: int) -> None:
-    """Verify a folder of videos, or one, and print those damaged or changed; exit with code 1 if there are any."""
+    """Verify a folder of videos, or one video; print damaged and changed videos; exit with code 1 if any."""
     from focus_eval.keyframes.video.manifest import VERDICTS_NAME, is_as_verified
     from focus_eval.keyframes.video.verification import manifest_folder, verify_folder
 

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 320, 180
 WORKING_WIDTH = 480
 # x264's default of 250 frames between sync frames. One thread, so that the bytes do not depend on the number of cores.
-# Omitting deblocking, CABAC and the search for B-frames and weights saves a third of decoding and a quarter of
-# encoding.
+# Without deblocking, CABAC and the search for B-frames and weights, decoding takes a third less time, encoding a
+# quarter less.
 _FAST = {"tune": "fastdecode", "x264-params": "b-adapt=0:weightp=0"}
 ENCODING: dict[str, Any] = {"gop": 250, "crf": 28, "preset": "superfast", "n_threads": 1, "options": _FAST}
-RECIPE = 4  # increase whenever the code may give other bytes
+RECIPE = 4  # increase whenever a change of the code may change the bytes of a video
 BYTES_PER_FRAME = 1000  # generous estimate for the check of free space
 FOLDER = Path("datasets/longvideobench")
-POSITION_FPS = 24.0  # of LongVideoBench's `position`, whatever the file's rate
+POSITION_FPS = 24.0  # LongVideoBench's `position` counts frames at this rate, whatever the file's rate
 DONE_FILE = "photo_events.json"
 
 Progress = Callable[[str, int, int], None]
@@ -58,14 +58,14 @@ def build_photo_events(
     `lvb_val.json`. A finished video is kept; one that was interrupted is written again, byte for byte the same.
 
     Args:
-        video_ids: make only these videos and their questions; None: all.
-        n_workers: videos written at once.
-        progress: called as (video id, frames written, frames of the video), from a thread of its own.
+        video_ids: videos to make, with their questions; None makes all.
+        n_workers: number of videos written at once.
+        progress: called as (video id, frames written, frames of the video) from a separate thread.
         cache: folder of finished videos, shared by several `folder`s; None keeps none.
 
     Raises:
-        MissingDependency: a photograph's package, or the picture in it, is not installed.
-        RunError: no space left, or the folder cannot be written.
+        MissingDependency: the package of a photograph is not installed, or lacks the picture.
+            RunError: the disk is full, or the folder cannot be written.
     """
     root = Path(folder) / FOLDER
     boards = storyboards(aspects(), video_ids=video_ids)
@@ -132,7 +132,7 @@ def _write_videos(
 ) -> None:
     """Write the videos of `todo` in `n_workers` processes, longest first; the first failure stops all of them.
 
-    Processes, not threads: drawing and encoding hold Python's lock for a third of their time.
+    Threads would be slower than processes, since drawing and encoding hold Python's lock for a third of their time.
     """
     if not todo:
         return
@@ -167,7 +167,7 @@ def _begin(stop: object, steps: object) -> None:
     _from_builder.update(stop=stop, steps=steps)
 
 
-# Set in rendering processes: the builder's event and queue.
+# In a writing process: the stop event and the queue that the building process passed to `_begin`.
 _from_builder: dict[str, Any] = {}
 
 
@@ -218,7 +218,7 @@ def _write_annotation(root: Path, boards: Sequence[Storyboard]) -> None:
 
 
 def _copy_from(cache: Path, board: Storyboard, video: Path, done_videos: _DoneVideos) -> bool:
-    """Copy the video of `board` out of `cache` and record it; return False if none is there, or a damaged one."""
+    """Copy the video of `board` out of `cache` and record it; return False if it is missing or damaged there."""
     for path in cache.glob(f"{_recipe(board)}-*.mp4"):
         content = path.read_bytes()
         if path.name == _cached_name(board, content):
@@ -230,7 +230,7 @@ def _copy_from(cache: Path, board: Storyboard, video: Path, done_videos: _DoneVi
 
 
 def _copy_to(cache: Path, board: Storyboard, video: Path) -> None:
-    """Copy a finished video to `cache`; do nothing if that cannot be written."""
+    """Copy a finished video to `cache`; do nothing if `cache` cannot be written."""
     content = video.read_bytes()
     with suppress(OSError, InvalidInput):
         cache.mkdir(parents=True, exist_ok=True)
@@ -244,7 +244,7 @@ def _cached_name(board: Storyboard, content: bytes) -> str:
 
 
 class _DoneVideos:
-    """Record of finished videos with a hash of their recipe, so that those of an older recipe are made again."""
+    """Record of finished videos with a hash of their recipe, so that a video of an older recipe is made again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -333,7 +333,7 @@ def _check_space(root: Path, todo: Sequence[Storyboard]) -> None:
 
 
 def _write_failure(path: Path, error: BaseException) -> str:
-    """The message for an `error` while writing `path`; a full disk anywhere in its causes is named as such."""
+    """The message for an `error` while writing `path`; it says so if any cause of the error is a full disk."""
     cause: BaseException | None = error
     while cause is not None:
         if getattr(cause, "errno", None) == errno.ENOSPC:
@@ -343,7 +343,7 @@ def _write_failure(path: Path, error: BaseException) -> str:
 
 
 def _write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` by way of a temporary file, so that no half file is ever there."""
+    """Write `text` to a temporary file and rename that to `path`, so that `path` is never half written."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)

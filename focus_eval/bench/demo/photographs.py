@@ -67,7 +67,7 @@ class Photograph:
         """Return the picture in RGB.
 
         Raises:
-            MissingDependency: it is not installed.
+            MissingDependency: the picture is not installed.
             InvalidInput: the file is not a picture.
         """
         from PIL import Image, UnidentifiedImageError

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-# The camera moves on every third frame only, which takes a third of the work.
+# The camera moves only on every third frame, so that only a third of the frames must be drawn.
 FRAMES_PER_MOVE = 3
 
 
@@ -27,9 +27,10 @@ class Shot:
     """One uncut take of one photograph.
 
     Args:
-        photograph: its name.
-        n_frames: length, at least 1.
-        first, last: view at both ends, as shares of the picture's width and height; equal for a still shot.
+        photograph: name of the photograph.
+        n_frames: length in frames, at least 1.
+        first, last: view at the start and at the end, as shares of the picture's width and height; equal for a still
+            shot.
         mirrored: True to exchange left and right.
         gain: factor on brightness.
     """
@@ -64,7 +65,8 @@ class Shot:
 def render(shot: Shot, picture: Image.Image, *, width: int, height: int) -> Iterator[tuple[Pixels, int]]:
     """Yield yuv420p planes `(height * 3 / 2, width)` with the number of frames they last, `shot.n_frames` in all.
 
-    Drawn as the video stores them: a third of the work of drawing RGB and converting it.
+    Planes are drawn in the form that the video stores, which takes a third of the time of drawing RGB and converting
+    it.
     """
     from PIL import Image, ImageEnhance, ImageOps
 
@@ -96,8 +98,8 @@ class Topic:
         name: category of its questions.
         query: the question, without its choices.
         answers: correct choice by photograph.
-        other_answers: further wrong choices, of the same kind, that no photograph shows.
-        never_with: photographs that would make the answer doubtful, kept out of a video with this question.
+        other_answers: further wrong choices of the same kind, which no photograph shows.
+        never_with: photographs that would make the answer doubtful, and so are kept out of videos with this question.
     """
 
     name: str
@@ -214,7 +216,7 @@ class Storyboard:
 
     @property
     def n_frames(self) -> int:
-        """Frames of all shots together."""
+        """Number of frames of all shots together."""
         return sum(shot.n_frames for shot in self.shots)
 
     @property
@@ -348,7 +350,7 @@ def _ordinary_shots(
     earlier_shots: Sequence[Shot],
     aspects: Mapping[str, float],
 ) -> list[Shot]:
-    """Shots of background photographs, `n_frames` together, no photograph twice in a row."""
+    """Shots of background photographs with `n_frames` in total, and no photograph twice in a row."""
     shots: list[Shot] = []
     n_left = n_frames
     shortest = round(shot_seconds[0] * fps)
@@ -377,7 +379,7 @@ def _event_shot(rng: Random, photograph: str, n_frames: int, aspect: float) -> S
 
 
 def _view(rng: Random, aspect: float, *, width: float, subject: Box = (0.0, 0.0, 1.0, 1.0)) -> Box:
-    """A 16:9 view of a picture of `aspect`, `width` of the widest possible, its middle over the subject's."""
+    """A 16:9 view of a picture of `aspect`, centred on the subject; `width` is its share of the widest view."""
     widest = min(1.0, ASPECT / aspect)
     view_width = width * widest
     view_height = view_width * aspect / ASPECT
@@ -387,7 +389,7 @@ def _view(rng: Random, aspect: float, *, width: float, subject: Box = (0.0, 0.0,
 
 
 def _place(rng: Random, length: float, low: float, high: float) -> float:
-    """The random start of a stretch of `length` inside [low, high], or covering it if longer; in [0, 1]."""
+    """Random start in [0, 1] of a stretch of `length` that lies inside [low, high], or covers it if longer."""
     ends = (low, high - length)
     start = rng.uniform(min(ends), max(ends))
     return min(max(0.0, start), 1.0 - length)

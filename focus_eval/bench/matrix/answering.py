@@ -28,11 +28,11 @@ from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow, error_line
 from focus_eval.keyframes.video.feed import DecodeProcesses, n_processes_for
 
-# Questions per job: small enough to spread over workers, large enough to make a batch.
+# Limit of questions per job: few enough to spread jobs over workers, enough to make a batch.
 QUESTIONS_PER_JOB = 64
 # Rows that go through one pipeline, which is empty at its beginning and at its end.
 ROWS_PER_PIPELINE = 512
-# Selections that are in memory for cells answered together, at about 3 kB each.
+# Limit of selection rows in memory for cells that are answered together, at about 3 kB each.
 MAX_ROWS_TOGETHER = 200_000
 
 
@@ -98,7 +98,7 @@ class AnswerWorker:
         self._store = RelevanceStore(store) if store is not None else None
         self._cores = cores or own_cores()
         self._processes = DecodeProcesses(n_processes_for(video_paths(sets.values()), self._cores))
-        # Cached: a task builds the requests of all its documents at once.
+        # Keep tasks, since a task builds the requests of all its documents at once.
         self._tasks: dict[tuple[str, str, str], TaskRequests] = {}
         self._loaded: tuple[str, WrapperSession] | None = None
         self._open_cells: dict[str, Cell] = {}
@@ -174,7 +174,8 @@ class AnswerWorker:
         job_by_cell: dict[str, AnswerJob] = {}
         for job in jobs:
             cell = self._cells[job.cell]
-            # Kept between the jobs of a cell, so that only rows added since are read.
+            # Keep finished questions between the jobs of a cell, so that each job reads only rows added since the last
+            # one.
             finished = self._finished.setdefault(cell.name, self._folder.finished(cell))
             open_job = job.without(finished.ids())  # another run may have answered some of them since
             if open_job.question_ids:
@@ -187,7 +188,8 @@ class AnswerWorker:
         key = self._task_key(session, first_cell)
         if key not in self._tasks:  # loaded once for all cells that share it
             self._tasks[key] = TaskRequests(self._sets[key[0]], kind=key[1], prompts=key[2])
-        # The wrapper's own call, on requests that the task built, so that prompts and preprocessing are the stock ones.
+        # Call the stock wrapper with requests that the task built, so that prompts and preprocessing are those of
+        # lmms-eval.
         with self._tasks[key].served(session.model) as requests:
             work = [self._work(session, cell, requests.of(job.question_ids)) for cell, job in open_questions]
             open_video = partial(self._processes.open_video, backend=first_cell.selection.backend, kept=self._store)
@@ -212,10 +214,10 @@ class AnswerWorker:
             self._loaded = None
 
     def _session(self, config: ModelConfig) -> WrapperSession:
-        """A session with the model of `config`; closes another one that is loaded."""
+        """A session with the model of `config`; first closes the session of another model."""
         if self._loaded is not None and self._loaded[0] == config.name:
             return self._loaded[1]
-        # Before the next model loads: both together might not fit.
+        # Release the earlier model before the next one loads, since both together might not fit into memory.
         self._release_model()
         # Load for the largest K of all cells: loading per K would take longer than many answers.
         max_frames = max(cell.selection.k for cell in self._cells.values() if cell.model.name == config.name)
@@ -239,7 +241,7 @@ class AnswerWorker:
                 request,
                 session.model.task_dict,
                 is_simple=session.model.is_simple,
-                # As the matrix declares it: the task's name may say nothing, or another benchmark.
+                # Take the benchmark that the matrix declares: the task's name may be of no benchmark or of another one.
                 benchmark=self._sets[spec.benchmark.name].benchmark,
                 subtitles=subtitles,
             )
@@ -250,7 +252,7 @@ class AnswerWorker:
     def _selections(self, cell: AnswerSpec) -> dict[str, SelectionRow]:
         """The selection rows of `cell` by question id; read once for all its jobs."""
         if cell.name not in self._rows:
-            # The lists of pulls are the bulk of a row, and no model is shown them.
+            # Drop the lists of pulls: they are most of a row, and answering does not need them.
             with self._folder.part_lock(cell.selection):
                 selections = [row.without_pulls() for row in self._folder.selections(cell.selection)]
             self._rows[cell.name] = {row.question_id: row for row in selections}
@@ -265,7 +267,8 @@ class AnswerWorker:
 
     def _task_key(self, session: WrapperSession, cell: AnswerSpec) -> tuple[str, str, str]:
         """(benchmark name, "simple" or "chat", name of the prompts)."""
-        # Simple and chat models get other requests for the same document, and some models prompts of their own.
+        # Simple models and chat models get different requests for the same document, and some models have their own
+        # prompts.
         return (cell.benchmark.name, "simple" if session.model.is_simple else "chat", cell.prompts)
 
 
@@ -301,7 +304,7 @@ def load_session(config: ModelConfig, *, frames: int) -> WrapperSession:
     """Return a session with the lmms-eval model of `config`, its weights loaded.
 
     Args:
-        frames: most frames per question.
+        frames: largest number of frames per question.
 
     Raises:
         RunError: the model cannot be loaded; states the reason.
@@ -315,7 +318,7 @@ def load_session(config: ModelConfig, *, frames: int) -> WrapperSession:
             raise InvalidInput("no adapter shows it chosen frames; `focus-eval list models` has those that are known")
         session: WrapperSession = model.load_session(load_arguments(config, device=best_device()), frames=frames)
         return session
-    # Wrappers raise these for a bad argument or checkpoint. No question could be answered: end the run.
+    # Wrappers raise these errors for a bad argument or checkpoint. End the run, since no question could be answered.
     except (FocusEvalError, ValueError, OSError, ImportError, TypeError) as error:
         raise RunError(f"model {config.name!r} ({config.model}) cannot be loaded: {error_line(error)}") from error
 

@@ -57,7 +57,7 @@ def questions_digest(config: BenchmarkConfig) -> str:
         files += [Path(config.rates)] if config.rates else []
         shards = [shard for file in files for shard in (sorted(file.glob("*.parquet")) if file.is_dir() else [file])]
         stamp = tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in shards)
-        # Cached until a file changes: many parts of a matrix ask for the same benchmark.
+        # Cache the hash until a file changes, since many parts of a matrix ask for that of the same benchmark.
         return _digest(config.model_dump_json(), stamp)
     except (FocusEvalError, OSError):
         return ""
@@ -71,9 +71,9 @@ def _digest(key: str, stamp: Hashable) -> str:
     contents = [
         [question.id, question.video, question.query, list(question.options), question.answer] for question in questions
     ]
-    # Stated rates matter only where videos are not read.
+    # Include stated rates only if no videos are read: otherwise rates come from the videos.
     rates = Path(config.rates).read_text(encoding="utf-8") if config.rates and not config.videos else ""
-    # Sorted: the order of the questions changes no row.
+    # Sort the questions, since their order changes no row.
     return identity_hash({"asked": sorted(contents, key=lambda entry: str(entry[0])), "rates": rates})
 
 
@@ -85,10 +85,11 @@ class SelectionSpec:
         encoder: encoder that gives relevance; None for a sampler that needs none.
         k: keyframes per question.
         query: form of the question that encoders get (see `core.types.query_text`).
-        share_frames: True lets questions and selections share embedded frames. This changes the cost of a row, not its
-            keyframes: it is not part of the identity, but rows without sharing have a folder of their own.
+        share_frames: True lets questions and selections share embedded frames. This changes the cost of a row but not
+            its
+            keyframes, so it is not part of the identity; rows without sharing have their own folder.
         scan_encoder: encoder that the sampler scans with; None for a sampler that does not scan.
-        timeline: what the sampler counts in a video whose rate varies.
+        timeline: whether samplers see a video of varying rate frame by frame or in even steps of time.
         backend: video reader, with `pixels=display` if the matrix says so.
     """
 
@@ -132,12 +133,12 @@ class SelectionSpec:
     @cached_property
     def identity(self) -> dict[str, object]:
         """`configuration` with the encoder revisions and the hash of the questions on this machine."""
-        # A name such as "main" may move to other weights; identify the exact ones.
+        # Use exact revisions, since a name such as "main" may later stand for different weights.
         named_identity = self._identity(lambda encoder: encoder_revision(encoder.encoder, encoder.options))
         return {**named_identity, "questions": questions_digest(self.benchmark)}
 
     def _identity(self, revision_of: Callable[[EncoderConfig], str]) -> dict[str, object]:
-        """All that can change a selection, with `revision_of(encoder)` as the revision of each encoder."""
+        """All settings that can change a selection, with `revision_of(encoder)` as the revision of each encoder."""
         identity = selection_identity(
             self.sampler,
             k=self.k,
@@ -169,10 +170,11 @@ class SelectionSpec:
 
     @cached_property
     def readable_name(self) -> str:
-        """Benchmark, sampler, encoder, K and seed; equal under other weights, questions and versions."""
+        """Benchmark, sampler, encoder, K and seed, without the hash of weights, questions and versions."""
         encoder = f"-{self.encoder.name}" if self.encoder else ""
-        label = safe_name(self.label)  # a query's template may hold anything
-        # The choice is the same but its cost is not: keep the two kinds of seconds in separate folders.
+        label = safe_name(self.label)  # a query's template may hold characters that a path must not
+        # Sharing changes the cost of a selection but not its keyframes: keep rows with and without sharing in two
+        # folders.
         suffix = "" if self.share_frames else "-alone"
         return f"{self.benchmark.name}-{label}{encoder}-k{self.k}-seed{self.seed}{suffix}"
 
@@ -206,7 +208,7 @@ class AnswerSpec:
 
     @cached_property
     def subtitles(self) -> SubtitleModeOption:
-        """Which subtitles the prompts get; "" for none, "off" only where the task itself would write some."""
+        """Which subtitles the prompts get; "" for none, or "off" if the task itself would write subtitles."""
         task, mode = self.benchmark.task, self.model.subtitles
         kwargs = task_values(task, self.benchmark.include_path).get("lmms_eval_specific_kwargs") if task else None
         stated_kwargs = kwargs if isinstance(kwargs, Mapping) else None
@@ -253,7 +255,7 @@ class AnswerSpec:
 
     @cached_property
     def readable_name(self) -> str:
-        """Benchmark, model, sampler, encoder, K and seed; equal under other weights, questions and versions."""
+        """Benchmark, model, sampler, encoder, K and seed, without the hash of weights, questions and versions."""
         spec = self.selection
         encoder = f"-{spec.encoder.name}" if spec.encoder else ""
         return f"{spec.benchmark.name}-{self.model.name}-{spec.label}{encoder}-k{spec.k}-seed{spec.seed}"
@@ -266,7 +268,8 @@ class AnswerSpec:
 
 def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
     """Return the distinct selections of `matrix`, in the order of its lists."""
-    # Key by configuration: a spec's name needs the weights' revision and the questions, which are slow to read.
+    # Key by configuration, not by name: a name needs the revisions of weights and the questions, which are slow to
+    # read.
     specs: dict[tuple[str, ...], SelectionSpec] = {}
     # A selection depends on a model only if the model's `frames` replace k.
     models: list[ModelConfig | None] = [*matrix.models] or [None]
@@ -281,14 +284,16 @@ def selection_specs(matrix: MatrixConfig) -> list[SelectionSpec]:
                         k=k,
                         seed=seed,
                         coarse_seed=matrix.coarse_seed,
-                        # Without encoder and model nothing reads the query: all query forms give one selection.
+                        # Without an encoder and a model nothing reads the query, so all forms of the query give the
+                        # same selection.
                         query=query if encoder or instance.needs_llm else "question",
                         share_frames=matrix.share_frames,
                         scan_encoder=_scan_encoder(matrix, instance),
                         timeline=matrix.timeline,
                         backend="pyav" if matrix.pixels == "stored" else displayed("pyav"),
                     )
-                    # Deduplicate: models with the same k, or query forms without an encoder, share a selection.
+                    # Keep one selection per configuration: models with the same k share it, and query forms without an
+                    # encoder too.
                     names = (benchmark.name, *(item.name for item in spec.encoders))
                     specs.setdefault((*names, identity_hash(spec.configuration)), spec)
     return list(specs.values())
@@ -299,7 +304,7 @@ def _variants(
 ) -> Iterator[tuple[FrameSampler, int, int]]:
     """Yield (sampler, k, seed) for each combination of options, frame counts and seeds.
 
-    One seed if it draws nothing.
+    A sampler that draws nothing at random gets only the first seed.
     """
     for instance in _instances(sampler):
         # A deterministic sampler chooses the same frames under every seed: run it once.
@@ -335,7 +340,7 @@ def cells(matrix: MatrixConfig) -> list[AnswerSpec]:
     """Return the cells of `matrix`: each selection with each model that takes its number of frames."""
     return [
         AnswerSpec(selection=spec, model=model, frame_policy=matrix.frame_policy, answer_parsing=matrix.answer_parsing)
-        # Model in the outer loop, so that each is loaded once.
+        # Loop over models outside, so that each model is loaded once.
         for model in matrix.models
         for spec in selection_specs(matrix)
         if spec.k in _frame_counts(matrix, model)
@@ -343,12 +348,12 @@ def cells(matrix: MatrixConfig) -> list[AnswerSpec]:
 
 
 def _frame_counts(matrix: MatrixConfig, model: ModelConfig | None) -> list[int]:
-    """The numbers of frames to choose: the matrix's `k`, else the model's `frames`; [] with neither."""
+    """The numbers of frames to choose: the matrix's `k`, else the model's `frames`; [] if neither is set."""
     return list(matrix.k) or ([model.frames] if model else [])
 
 
 def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> list[EncoderConfig | None]:
-    """The encoders called `names`, all of the matrix if that is empty; [None] if the sampler needs none."""
+    """The encoders `names`, or all of the matrix if `names` is empty; [None] if the sampler needs no encoder."""
     if not sampler.needs_encoder:
         return [None]
     encoder_by_name = {encoder.name: encoder for encoder in matrix.encoders}
@@ -362,7 +367,7 @@ def _encoders(matrix: MatrixConfig, sampler: FrameSampler, names: list[str]) -> 
 
 
 def _scan_encoder(matrix: MatrixConfig, sampler: FrameSampler) -> EncoderConfig | None:
-    """The encoder of the option `scan_encoder`: one of the matrix, or one made from its text; None without."""
+    """The encoder of the option `scan_encoder`: one of the matrix, or made from the text; None if not set."""
     encoder_by_name = {encoder.name: encoder for encoder in matrix.encoders}
     text = getattr(sampler, "scan_encoder", "")
     if sampler.needs_scan and text in encoder_by_name:
@@ -396,8 +401,8 @@ _LISTS: dict[str, tuple[str, Callable[[Any], str]]] = {
 def narrow(matrix: MatrixConfig, names_by_list: dict[str, list[str]]) -> MatrixConfig:
     """Return `matrix` with lists cut to the entries in `names_by_list`, e.g. {"sampler": ["focus", "aks"]}.
 
-    Keys are benchmark, model, encoder, sampler, k and seed, and question, of the questions' ids, which are checked when
-    the questions are read. Other lists stay whole. A sampler in a file may be given by
+    Keys are benchmark, model, encoder, sampler, k, seed and question. The ids of questions are checked only when the
+    questions are read. Lists without a key stay whole. A sampler in a file may be given by
     its name, `peaks`, or as `peaks.py:Peaks`.
 
     Raises:

@@ -48,7 +48,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
     node = yaml_node(path)
     if not isinstance(node, yaml.MappingNode):
         raise InvalidInput(f"{path}: must hold a mapping of keys to values")
-    # YAML silently keeps the last of two equal keys: refuse repeats.
+    # Refuse repeated keys, of which YAML would silently keep the last.
     _refuse_repeats(node, path)
     return dict(read_yaml(path))
 
@@ -86,7 +86,7 @@ def check(model: type[ModelT], values: dict[str, object], path: Path, *, replace
             message = f"unknown key; {fix}"
         if location and location[0] in replaced:
             raise InvalidInput(f"{key} (set over {path}): {message}") from error
-        # Validators of a whole part name no key.
+        # An error of a whole part names no key, so leave the key out of the message.
         raise InvalidInput(": ".join(filter(None, (f"{path}:{_line_of(path, location)}", key, message)))) from error
 
 
@@ -139,7 +139,7 @@ def _fields_at(model: type[BaseModel], location: Sequence[int | str]) -> list[st
             continue
         field = getattr(current, "model_fields", {}).get(part)
         inner = _inner_types(field.annotation) if field else []
-        # For optional parts and lists the model is nested in the annotation.
+        # In annotations of optional parts and of lists, the model is nested in another type.
         current = next((item for item in inner if isinstance(item, type) and issubclass(item, BaseModel)), None)
     return sorted(getattr(current, "model_fields", {}))
 
@@ -152,14 +152,14 @@ def _inner_types(annotation: object) -> list[object]:
 
 def _line_of(path: Path, location: Sequence[int | str]) -> int:
     """The line number (from 1) of the key at `location`, or of its nearest parent in the file."""
-    # Parse again as nodes: validated values have lost their line numbers.
+    # Parse the file again as nodes, since validated values have no line numbers.
     node: yaml.Node | None = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml_loader())
     line = 1
     for part in location:
         if isinstance(node, yaml.MappingNode):
             pair = next(((key, value) for key, value in node.value if key.value == str(part)), None)
             if pair is None:
-                # A missing key has no line: give its parent's.
+                # A missing key has no line, so return the line of its parent.
                 return line
             line, node = pair[0].start_mark.line + 1, pair[1]
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
@@ -200,13 +200,13 @@ def find_matrix(name: str | Path) -> Path:
     """Return the matrix file of `name`: a file, or the name of a shipped one ("alpha", "paper/alpha.yaml").
 
     Raises:
-        UnknownName: no file and no shipped matrix of that name; the message has the nearest name.
+        UnknownName: there is no file and no shipped matrix of that name; the message has the nearest name.
         InvalidInput: a path to a file that does not exist.
     """
     file = Path(name)
     if file.is_file():
         return file
-    # A path as in the repository also finds the installed package's file.
+    # A path as in the repository (configs/..) also finds the file in the installed package.
     tail = Path(*file.parts[1:]) if file.parts[:1] == ("configs",) else file
     inside = resource_path("configs") / tail
     if inside.suffix == ".yaml" and inside.is_file():
@@ -261,7 +261,7 @@ class StrictModel(BaseModel):
 class BenchmarkConfig(StrictModel):
     """Sources of a benchmark's questions and videos.
 
-    `include_path` is the folder with the file of a task of one's own, as in lmms-eval's option.
+    `include_path` is the folder with the file of the user's own task, as in lmms-eval's option.
 
     The questions are the documents of `task`, from the hub's cache or from the local folder `dataset`. `annotations` (a
     file, or a folder of parquet shards) replaces them as the source of questions. `videos` is the folder that the
@@ -318,7 +318,7 @@ class BenchmarkConfig(StrictModel):
         """Refuse a benchmark that names neither a task nor annotations, or whose declaration has a mistake."""
         if not self.annotations and not self.task:
             raise ValueError("say where the questions are: task (an lmms-eval task) or annotations (a file)")
-        # Validate here, where errors name the file.
+        # Validate the fields here, where error messages name the file.
         if self.fields:
             self.make()
         return self
@@ -379,7 +379,7 @@ class EncoderConfig(StrictModel):
 
     @property
     def precision(self) -> str:
-        """The precision of its forwards, e.g. "bf16"."""
+        """The precision of the encoder's forwards, e.g. "bf16"."""
         return str(self.options.get("precision", "fp32"))
 
 
@@ -422,7 +422,7 @@ class SamplerConfig(StrictModel):
 
 
 def _encoder_text(part: object) -> object:
-    """An encoder given as a mapping as text, "clip:checkpoint=NAME"; anything else unchanged."""
+    """An encoder that is given as a mapping, as text "clip:checkpoint=NAME"; any other value unchanged."""
     if not isinstance(part, dict):
         return part
     encoder = EncoderConfig.model_validate({"name": "scan_encoder", **part})
@@ -445,7 +445,7 @@ class Resources(StrictModel):
 
 def worker_resources(model: ModelConfig, resources: Resources) -> Resources:
     """Return the resources of one worker that runs `model`: without GPU if the model or `resources` has none."""
-    # gpus: 0 in the matrix means no GPUs, whatever the model's config asks for.
+    # `gpus: 0` in the matrix means that no worker gets a GPU, whatever the model's config asks for.
     if resources.gpus == 0 or not model.needs_gpu:
         return resources.model_copy(update={"gpus": 0.0})
     return resources.model_copy(update={"gpus": resources.gpus if model.gpus is None else model.gpus})
@@ -504,7 +504,7 @@ def load_matrix(path: str | Path, *, overrides: Mapping[str, object] | None = No
         InvalidInput: file, line and key of the first mistake, with the nearest name for an unknown key.
     """
     file = find_matrix(path)
-    # Overrides of the command line go in before validation, so they are checked like the file.
+    # Apply overrides of the command line before validation, so that they are checked like the file.
     values = {**load_yaml(file), **(overrides or {})}
     values.setdefault("name", file.stem)
     for kind, model in _PARTS.items():
@@ -517,7 +517,7 @@ def load_matrix(path: str | Path, *, overrides: Mapping[str, object] | None = No
     # Without k and models there are no cells, and an empty run would succeed silently.
     if not matrix.k and not matrix.models:
         raise InvalidInput(f"{file}: a matrix without models needs k")
-    # Check before selecting: the run would stop at its first answer.
+    # Check this before anything is selected, since the run would stop at its first answer.
     if untasked := [part.name for part in matrix.benchmarks if matrix.models and not part.task]:
         raise InvalidInput(
             f"{file}: benchmark {untasked[0]!r} has no task; models answer through an lmms-eval task: set it, or leave "
@@ -545,7 +545,7 @@ def _check_names(matrix: MatrixConfig, file: Path) -> None:
 
 
 def _part(kind: str, model: type[StrictModel], entry: object, matrix_file: Path) -> object:
-    """One entry of list `kind`: a name as its validated part, a mapping with its variables replaced."""
+    """One entry of list `kind`: the validated part that a name stands for, or the mapping with variables replaced."""
     if not isinstance(entry, str):
         return _expanded(entry, matrix_file) if isinstance(entry, dict) else entry
     file = _part_file(kind, entry, matrix_file)
@@ -586,5 +586,5 @@ def _part_file(kind: str, name: str, matrix_file: Path) -> Path | None:
 
 
 def _expanded(values: dict[str, object], file: Path) -> dict[str, object]:
-    """`values` with the environment's variables put into its texts."""
+    """`values` with environment variables replaced in its texts."""
     return {key: expand_variables(value, file) if isinstance(value, str) else value for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""The engines of a run, this process or a Ray cluster, and the two phases whose jobs they do: selecting, answering."""
+"""The engines that run the jobs of a matrix, and the two phases that the jobs belong to: selecting and answering."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
     from focus_eval.bench.matrix.answering import AnswerJob, AnswerWorker
 
-    # Of a worker's start, or of the counts of a finished job.
+    # Reference to the start of a worker, or to the counts of a finished job.
     _Reference = ObjectRef[Any]
 
-# Cost of a row besides its video (thread, texts, writing), in seconds of scored video.
+# Cost of a row in addition to its video (thread, texts, writing), expressed in seconds of scored video.
 ROW_SECONDS = 0.1
-# (newly written rows, errors among them, work done since the last call)
+# Called with (number of rows written, number of errors among these rows, work), each since the last call.
 OnDone = Callable[[int, int, float], None]
 JobT = TypeVar("JobT", bound="Job")
 
@@ -68,7 +68,7 @@ class Worker(Protocol[JobT]):
         on_row: Callable[[SelectionRow | AnswerRow], None] | None = None,
         on_work: Callable[[float], None] | None = None,
     ) -> None:
-        """Do one job; call `on_row` with each row that is written, and `on_work` with shares of the job, 1 in all."""
+        """Do one job; call `on_row` with each written row, and `on_work` with shares of the job that add up to 1."""
 
     def run_all(
         self,
@@ -77,7 +77,7 @@ class Worker(Protocol[JobT]):
         on_row: Callable[[SelectionRow | AnswerRow], None] | None = None,
         on_work: Callable[[JobT, float], None] | None = None,
     ) -> None:
-        """Do all jobs, several at once if that is faster; `on_work` gets the job too."""
+        """Do all jobs, several at once if that is faster; `on_work` gets the job and the share of it."""
 
     def close(self) -> None:
         """Close the files; release encoders or model."""
@@ -146,7 +146,7 @@ class SelectPhase(Phase[SelectJob]):
     def work(self, job: SelectJob) -> float:
         """Return the seconds of video that are decoded and encoded, and a little for each row.
 
-        Samplers pull by seconds. Of a video without a stated length the rows alone count.
+        Samplers pull by seconds of video. If the length of a video is not stated, only its rows count.
         """
         questions = self.sets[job.benchmark]
         scores_frames = any(spec.encoders for spec in self.parts if spec.name in job.missing)
@@ -168,7 +168,7 @@ class AnswerPhase(Phase["AnswerJob"]):
         """Return the jobs of the questions that have no answer row yet, by cell."""
         if not self.parts:
             return []
-        # Imported here, since a matrix without models runs without lmms-eval.
+        # Import here, since a matrix without models must run without lmms-eval.
         from focus_eval.bench.matrix.answering import answer_jobs
 
         return answer_jobs(self.parts, self.sets, self.run)
@@ -192,7 +192,8 @@ class AnswerPhase(Phase["AnswerJob"]):
     def groups(self, jobs: list[AnswerJob], resources: Resources) -> Iterator[tuple[Resources, list[AnswerJob]]]:
         """Yield (resources of one worker, jobs) for one model after another."""
         model_of = {cell.name: cell.model for cell in self.parts}
-        # One model after another: workers of several would compete for the same GPUs, and a 72B worker takes a few.
+        # One model after another, since workers of several models would compete for GPUs, and a 72B worker takes
+        # several.
         for _, group in groupby(jobs, lambda job: model_of[job.cell].name):
             model_jobs = list(group)
             yield worker_resources(model_of[model_jobs[0].cell], resources), model_jobs
@@ -208,9 +209,9 @@ class Engine(Protocol):
         """Readable name of the device."""
 
     def run(self, phase: Phase[JobT], jobs: list[JobT], on_done: OnDone) -> None:
-        """Run all `jobs` of `phase`; call `on_done` with what was written and done since the last call.
+        """Run all `jobs` of `phase`; call `on_done` with counts since the last call.
 
-        Rows are not passed back: they are in the run's folder.
+        Rows are not passed back, since workers write them to the run's folder.
         """
 
 
@@ -246,7 +247,7 @@ class LocalEngine:
                     on_work=lambda job, share: on_done(0, 0, share * phase.work(job)),
                 )
             finally:
-                # After an error too: this writes the rows to the disk and frees the device for models.
+                # Close after an error too: this writes the rows to the disk and frees the device for models.
                 worker.close()
 
 
@@ -263,7 +264,7 @@ def make_engine(name: str, *, store: Path | None, matrix: MatrixConfig, address:
     return LocalEngine(store=store, resources=matrix.select_resources)
 
 
-# A long run may lose a node or two; after more losses assume that the job kills its workers.
+# Limit of lost workers: a long run may lose a few nodes, but after more losses assume that a job kills its workers.
 MAX_LOSSES = 5
 START_SECONDS = 600
 
@@ -296,7 +297,7 @@ class RayEngine:
             import ray
         except ImportError as error:
             raise MissingDependency(f"the ray engine needs Ray: {install_command('ray')}") from error
-        # Absolute, here and in `run`: workers have another working directory.
+        # Make paths absolute, here and in `run`, since workers have another working directory.
         self._store = store.resolve() if store else None
         self._takes = {SelectPhase.name: select, AnswerPhase.name: answer}
         if not ray.is_initialized():
@@ -328,16 +329,17 @@ class RayEngine:
 class _WorkerPool(Generic[JobT]):
     """The workers of one phase; each runs one or more jobs at a time, in threads."""
 
-    # Not ActorPool with max_restarts and max_task_retries: without room for a new actor a lost one's job waits for
-    # ever or, with a limit, fails in seconds. A restarted actor gets the old name of its rows, the whole job again, and
-    # the video that crashed. ActorPool gives an actor one job at a time, and replaces none that is lost.
+    # Ray's ActorPool with max_restarts and max_task_retries does not fit. If the cluster has no room for a new actor,
+    # the job of a lost actor waits for ever or, with a limit, fails in seconds. A restarted actor would reuse the name
+    # of its file of rows and repeat the whole job, with the video that crashed. ActorPool also gives an actor one job
+    # at a time.
 
     def __init__(self, phase: Phase[JobT], store: Path | None, resources: Resources) -> None:
         """Compute how many workers fit; raise RunError if the cluster has no room for one."""
         import ray
 
         available = _resources()
-        # Count whole workers: Ray would keep a further one waiting.
+        # Count only workers that fit completely, since Ray would keep a further worker waiting.
         fits = [int(available.get("CPU", 0) // resources.cpus)]
         if resources.gpus:
             fits.append(int(available.get("GPU", 0) // resources.gpus))
@@ -366,8 +368,7 @@ class _WorkerPool(Generic[JobT]):
         A worker gets its first job once it runs, since a cluster that lost a node may have no room for it.
 
         Raises:
-            RunError: workers lost more often than `MAX_LOSSES`, none that could be started, or a model that cannot
-                be loaded.
+            RunError: more than `MAX_LOSSES` workers were lost, no worker could be started, or a model cannot be loaded.
         """
         import ray
 
@@ -389,7 +390,7 @@ class _WorkerPool(Generic[JobT]):
                 if ready[0] in starting:
                     worker = starting.pop(ready[0])
                     ray.get(ready[0])
-                    # One entry fewer than jobs at once: the line below adds the last one, as after every job.
+                    # Add one slot fewer than the worker has, because the line below adds one slot, as after every job.
                     free += [worker] * (self._jobs_at_once - 1)
                 else:
                     worker, unfinished = busy.pop(ready[0])
@@ -397,14 +398,14 @@ class _WorkerPool(Generic[JobT]):
                     on_done(n_rows, n_errors, self._phase.work(unfinished))
                 free.append(worker)
             except ray.exceptions.RayTaskError as error:
-                # Our code failed or a model cannot be loaded, which would fail on another worker too.
+                # End the run: our code failed or a model cannot be loaded, which would fail on any worker.
                 raise RunError(f"a worker failed: {error.cause}") from error
             except ray.exceptions.RayActorError as error:
                 losses += 1
                 if losses > MAX_LOSSES:
                     raise RunError(f"{losses} workers were lost, the last: {error}") from error
                 record_crashes(self._phase.run.path, worker="ray-*")  # other workers then refuse that video
-                # All its jobs are lost at once, though only one of them reported it.
+                # All jobs of the worker are lost, although only one of them reported the loss.
                 lost = [unfinished] if unfinished is not None else []
                 lost += [busy.pop(task)[1] for task in [task for task, (of, _) in busy.items() if of is worker]]
                 waiting += [remaining for job in lost if (remaining := self._phase.left(job)).n_rows]
@@ -412,7 +413,7 @@ class _WorkerPool(Generic[JobT]):
                 starting.update([self._hire()])
         workers = list(dict.fromkeys(free))  # all remaining workers are idle
         for closing in [worker.close.remote() for worker in workers]:
-            # A worker lost now has finished its jobs, and their rows are in the shared folder.
+            # Ignore a worker that is lost now: its jobs are finished, and their rows are in the shared folder.
             with suppress(ray.exceptions.RayActorError):
                 ray.get(closing)
         # Kill the actors: while they live, the next phase cannot use their GPUs.
@@ -423,7 +424,7 @@ class _WorkerPool(Generic[JobT]):
         """Start a worker; return (reference that is ready once it runs, worker)."""
         from ray.actor import ActorHandle
 
-        # A new name for each: a replacement must not append to the file of a worker that may still live.
+        # Give each worker a new name: a replacement must not append to the file of a lost worker that may still write.
         worker = self._actor.remote(self._shared, f"ray-{uuid.uuid4().hex[:12]}", self._store, self._share)
         assert isinstance(worker, ActorHandle)
         return worker.__ray_ready__.remote(), worker
@@ -435,7 +436,7 @@ class _PhaseActor(Generic[JobT]):
     def __init__(self, phase: Phase[JobT], name: str, store: Path | None, share: WorkerResources) -> None:
         self._worker = phase.worker(name=name, store=store, share=share)
         self._notes = noting_reads(phase.run.path, name)
-        # Opened with the first job: a worker that is killed while starting would leave its notes behind.
+        # Open the notes with the first job, since a worker killed while starting would leave them behind.
         self._has_notes, self._lock = False, threading.Lock()
 
     def run(self, job: JobT) -> tuple[int, int]:

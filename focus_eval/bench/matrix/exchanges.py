@@ -1,4 +1,4 @@
-"""Notices videos whose file was exchanged since questions about it were answered."""
+"""Detects videos whose file was replaced after rows about it were written."""
 
 from __future__ import annotations
 
@@ -35,14 +35,15 @@ def note_videos(
     sets: Mapping[str, QuestionSet],
     changed_videos: ChangedVideos,
 ) -> None:
-    """Record size and time of change of the videos of each part, and act on those that differ and have rows.
+    """Record size and change time of the videos of each part, and act on replaced videos that have rows.
 
     Args:
         sets: questions by the benchmark's configured name.
-        changed_videos: "refuse" writes nothing, "retry" deletes the rows, "keep" leaves rows of both files.
+        changed_videos: "refuse" raises RunError and writes nothing, "retry" deletes the rows of replaced videos, "keep"
+            leaves rows of both files.
 
     Raises:
-        RunError: the file of a video with rows was exchanged, and is to be refused.
+        RunError: the file of a video with rows was replaced, and `changed_videos` is "refuse".
     """
     states_by_set = {name: _states(questions) for name, questions in sets.items()}
     noted = []
@@ -54,8 +55,8 @@ def note_videos(
             for video in record.changed(folder, states)
             if not _has_same_content(questions.video_path(video), record.videos[video][-1], states[video])
         ]
-        # Leave out damaged files: their questions fail, so no rows mix, and once repaired they count as the earlier
-        # file.
+        # Leave out damaged files. Their questions fail, so rows of two files do not mix, and a repaired file counts as
+        # the earlier file.
         damaged = {video for video in changed if not _is_video(questions.video_path(video), states[video])}
         mixed = _with_rows(run, part, questions, [video for video in changed if video not in damaged])
         if mixed and changed_videos == "refuse":
@@ -83,14 +84,14 @@ def _states(questions: QuestionSet) -> dict[str, SeenState]:
         try:
             status = questions.video_path(video).stat()
         except OSError:
-            continue  # its questions record the error
+            continue  # the video's questions record the error
         states[video] = SeenState(status.st_size, status.st_mtime_ns)
     return states
 
 
 @cache
 def _has_same_content(path: Path, last: SeenState, now: SeenState) -> bool:
-    """True if only the file's time changed: its content is the one noted in state `last`."""
+    """True if only the change time differs: the content is that of the recorded state `last`."""
     match = entry_of(path)
     if match is None or (match[1].bytes, match[1].mtime_ns) != last or now.size != last.size:
         return False
@@ -100,7 +101,7 @@ def _has_same_content(path: Path, last: SeenState, now: SeenState) -> bool:
 @cache
 def _is_video(path: Path, now: SeenState) -> bool:
     """True if the file in the state `now` can be read as a video, whatever its manifest says."""
-    del now  # only a cache key
+    del now  # `now` serves only as a cache key
     try:
         scan_file(path)
     except VideoError:

@@ -48,9 +48,8 @@ from focus_eval.keyframes.rows.records import AnswerRow, CellNames, SelectionRow
 #     RESULTS/pool/answers/NAME/      one cell
 #     RESULTS/pool/.writers/RUN.lock  held while a run writes
 #     RESULTS/alpha/                  a run: run.json, and links to its parts in the pool
-#
-# NAME ends in a hash over all that can change a row. Several runs may write to one part: each to files of its own,
-# which begin with its id, and whoever ends first leaves the files of the others where they are.
+# NAME ends in a hash of everything that can change a row. Several runs may write to one part: each run writes its own
+# files, whose names contain its id, and a run that ends leaves the files of the other runs where they are.
 
 
 class Pool:
@@ -58,7 +57,7 @@ class Pool:
 
     def __init__(self, run: Path) -> None:
         self.path = run.parent / POOL_NAME
-        # Derived from the path, so that a restarted run appends to its own files.
+        # Derive the id from the path, so that a restarted run appends to its own files.
         self.run_id = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:8]
 
     def part(self, kind: str, name: str) -> Path:
@@ -67,7 +66,7 @@ class Pool:
 
     def file_name(self, worker: str) -> str:
         """Return the name of the file that `worker` of this run writes, in every part."""
-        # One writer per file: lines of two processes cannot run into each other.
+        # Each file has one writer, so that lines of two processes cannot mix.
         return f"rows-{self.run_id}-{worker}.jsonl"
 
     def link(self, run: Path, kind: str, name: str) -> None:
@@ -78,11 +77,11 @@ class Pool:
         """
         link = run / kind / name
         link.parent.mkdir(parents=True, exist_ok=True)
-        # `exists` is False for a link whose target is not made yet.
+        # Check for a link too, since `exists` is False for a link whose target is not made yet.
         if link.is_symlink() or link.exists():
             return
         try:
-            # Relative, so that the results can be moved or copied together.
+            # Make the link relative, so that all results can be moved or copied together.
             link.symlink_to(os.path.relpath(self.part(kind, name), link.parent.resolve()), target_is_directory=True)
         except FileExistsError:
             return  # another worker of this run has already made the link
@@ -92,7 +91,7 @@ class Pool:
     def writing(self) -> FolderLock:
         """Return the lock, not yet held, that a run holds while it writes.
 
-        Others ask by it whether the run is alive.
+        Other runs test this lock to see whether the run is alive.
         """
         (self.path / ".writers").mkdir(parents=True, exist_ok=True)
         return FolderLock(self._lock_of(self.run_id))
@@ -101,12 +100,12 @@ class Pool:
         """Return the files of rows in `part` that other runs, still alive, write to."""
         by_run: dict[str, list[Path]] = {}
         for file in part.glob("rows-*.jsonl"):
-            # The run's id is the second part of the name: see `file_name`.
+            # The id of the run is the second part of a file's name (see `file_name`).
             by_run.setdefault(file.name.split("-")[1].removesuffix(".jsonl"), []).append(file)
         return [file for run, files in by_run.items() if self._is_alive(run) for file in files]
 
     def _is_alive(self, run_id: str) -> bool:
-        """True if another run of this id holds its lock."""
+        """True if `run_id` is another run and holds its lock."""
         # An unlocked file's writer has exited; this run may compact it.
         if run_id == self.run_id or not self._lock_of(run_id).exists():
             return False
@@ -161,7 +160,7 @@ class RunFolder:
         """
         folders = (self.path / kind, self.pool.path / kind)
         present = [folder / name for folder in folders]
-        # A former name ends in the same hash, whatever its other characters.
+        # A name of an earlier version ends in the same hash, so find the folder by the hash.
         former = (
             path
             for folder in folders
@@ -169,7 +168,7 @@ class RunFolder:
             if safe_name(path.name) == safe_name(name)
         )
         for part in itertools.chain(present, former):
-            # Links of a run lead into the pool, whose own names count.
+            # Only an unpacked run has real folders here; a link leads into the pool, whose folder names count.
             if part.is_dir() and not part.is_symlink():
                 return part
         return self.pool.part(kind, name)
@@ -197,7 +196,7 @@ class RunFolder:
 
         Args:
             read: as in `CellSettings`.
-            selection_id: of its selection rows.
+            selection_id: selection id of the cell's selection rows.
         """
         settings = CellSettings(
             names=CellNames(cell_id=spec.id, cell=spec.name),
@@ -222,7 +221,7 @@ class RunFolder:
         return StoredRows(self.part(cell), AnswerRow)
 
     def part_lock(self, part: SelectionSpec | AnswerSpec) -> FolderLock:
-        """Return the lock of a part, not yet held; its holder alone may replace the part's files."""
+        """Return the lock of a part, not yet held; only its holder may replace the part's files."""
         return FolderLock(self.part(part) / ".lock")
 
     def errors(self, part: SelectionSpec | AnswerSpec) -> dict[str, str | None]:
@@ -236,7 +235,7 @@ class RunFolder:
     def compact(self, spec: SelectionSpec | AnswerSpec, order: list[str]) -> None:
         """Turn the lines of a finished part into Parquet, sorted by ids in `order`; files in use by other runs stay."""
         part = self.open_part(spec)
-        # Two runs that end together must not both fold the same lines.
+        # Take the lock, so that two runs that end together do not both move the same lines.
         with self.part_lock(spec):
             compact(part, _rows_of(spec), order, in_use=self.pool.files_in_use(part))
 
@@ -304,30 +303,31 @@ class RunFolder:
         # Refuse while another run writes to the part: it would bring its error rows back.
         if self.pool.files_in_use(folder):
             raise RunError(f"{folder}: another run writes here; make its rows again when that run has ended")
-        # Written whole before anything old goes: a kill leaves the rows twice, which `StoredRows` reads once.
+        # Write the kept rows completely before any old file is removed. A kill then leaves rows twice, and `StoredRows`
+        # reads each once.
         file = folder / self.pool.file_name("kept")
         old = [folder / name for name in ("rows.parquet", "costs.parquet") if (folder / name).exists()]
         old += [path for path in folder.glob("rows-*.jsonl") if path != file]
         write_rows(file, (row for row in StoredRows(folder, _rows_of(spec)) if is_kept(row)))
-        # Last: from here on the kept rows are safe on the disk.
+        # Remove old files last, when the kept rows are safely on the disk.
         for path in old:
             path.unlink()
 
     def show(self, parts: Sequence[SelectionSpec | AnswerSpec]) -> None:
-        """Link the parts of this start in the run's folder, also those that another run has made.
+        """Link the parts of this start in the run's folder, including parts that another run has made.
 
-        A part with equal settings but other weights, questions or versions replaces the link of the earlier one, whose
-        rows stay in the pool.
+        If the run has a link to a part with equal settings but different weights, questions or versions, the new link
+        replaces it. The rows of the earlier part stay in the pool.
         """
         file = self.path / "run.json"
         document = read_sealed_json(file)
         name_by_key = document.setdefault("parts", {})
         for part in parts:
-            # Keyed by configuration without weights and versions, to find the part that this one replaces.
+            # Key links by the configuration without weights and versions, to find the part that this one replaces.
             key = f"{kind_of(part)}/{identity_hash({**part.configuration, 'part': part.readable_name})}"
             name = self.part(part).name
             earlier_link = self.path / kind_of(part) / name_by_key.get(key, name)
-            # Only the link goes: the rows of the earlier weights stay in the pool.
+            # Remove only the link: the rows of the earlier weights stay in the pool.
             if earlier_link.name != name and earlier_link.is_symlink():
                 earlier_link.unlink()
             name_by_key[key] = name
@@ -347,13 +347,13 @@ class RunFolder:
         """Record this start in run.json: matrix, versions, git revision, engine, device, time.
 
         Args:
-            question_ids: ids of the questions by benchmark, for those of which only a part is asked.
+            question_ids: ids of the asked questions by benchmark, for benchmarks of which only a part is asked.
             n_questions: number of asked questions by the benchmark's configured name; with it `run_status` need not
                 read the questions.
-            n_all_questions: number of all questions by benchmark, for those of which only a part is asked.
+            n_all_questions: number of all questions by benchmark, for benchmarks of which only a part is asked.
 
         Raises:
-            InvalidInput: the folder belongs to a matrix of another name.
+            InvalidInput: the folder belongs to a matrix with another name.
         """
         describe_run(
             self.path,
@@ -375,7 +375,7 @@ class RunFolder:
     def note_recoveries(self, worker: str, encoder: str, counts: dict[str, int]) -> None:
         """Append counts of an encoder's recoveries, by kind, to the file of `worker`; written at once."""
         path = self.path / f"recoveries-{worker}.jsonl"
-        # A kill in the middle of a line would otherwise spoil the next line too.
+        # Cut a line that a kill left unfinished, or the new line would be appended to it.
         if path.exists():
             cut_torn_line(path)
         with name_file_in_errors(path), open(path, "a", encoding="utf-8") as file:
@@ -385,7 +385,7 @@ class RunFolder:
         """Return the recoveries of all starts as {encoder: {kind: count}}."""
         totals: dict[str, Counter[str]] = {}
         for path in sorted(self.path.glob("recoveries-*.jsonl")):
-            for line in path.read_bytes().split(b"\n")[:-1]:  # what follows the last line break is torn
+            for line in path.read_bytes().split(b"\n")[:-1]:  # text after the last line break is an unfinished line
                 counts = json.loads(line)
                 totals.setdefault(counts.pop("encoder"), Counter()).update(counts)
         return {encoder: dict(counts) for encoder, counts in totals.items()}

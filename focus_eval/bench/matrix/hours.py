@@ -29,7 +29,7 @@ from focus_eval.keyframes.rows.files import read_sealed_json
 from focus_eval.keyframes.rows.identity import identity_hash
 from focus_eval.keyframes.rows.records import BLOCKING_STAGES
 
-# Text tokens of a prompt; tokens of a reply.
+# Assumed number of text tokens in a prompt, and of tokens in a reply.
 TEXT_TOKENS, OUTPUT_TOKENS = 300, 2
 BYTES_OF_WEIGHT = 2
 
@@ -73,7 +73,7 @@ class Machine(StrictModel):
 
     def rates_of(self, encoder: EncoderConfig) -> dict[str, float]:
         """Return the frames a second with `encoder` by precision; {} if none is stated."""
-        # Prefer the checkpoint's rate: sizes of one architecture differ in speed.
+        # Prefer the rate of the checkpoint, since checkpoints of one architecture differ in size and speed.
         return self.frames_per_second.get(encoder.name) or self.frames_per_second.get(encoder.encoder, {})
 
     def rate_of(self, encoder: EncoderConfig) -> float | None:
@@ -128,9 +128,9 @@ class Cost:
 
     Args:
         selections: number of selections.
-        frames: number decoded and embedded.
-        encode_hours: hours of one GPU.
-        decode_hours: hours of one core.
+        frames: number of frames decoded and embedded.
+        encode_hours: hours of encoding on one GPU.
+        decode_hours: hours of decoding on one core.
         hours: from start to end, on all GPUs and cores of the machine; of whole workers where these were measured.
         gpu_hours: `hours` for each GPU, since it is held while the cores decode; 0 without a GPU.
     """
@@ -171,7 +171,7 @@ def selection_costs(
     shares = plan.matrix.share_frames
     for selection in plan.selections:
         rates = [machine.rate_of(encoder) for encoder in selection.spec.encoders]
-        # Unknown rather than guessed from another precision.
+        # Leave the cost unknown rather than guess it from the rate of another precision.
         encoder = selection.spec.encoder
         if encoder is None or not all(rates):
             continue
@@ -183,7 +183,7 @@ def selection_costs(
         seconds = machine.decode_seconds_of(near_sync=selection.spec.sampler.name == "focus_gop")
         encode = sum(n / rate for n, rate in zip((frames, scanned), rates, strict=False) if rate) / 3600
         decode = (frames * seconds + scanned * machine.decode_seconds) / 3600
-        # The slower stage sets the pace, since both work at the same time.
+        # Encoding and decoding run at the same time, so the slower stage sets the pace.
         hours = max(encode / max(1, machine.gpus), decode / machine.cores)
         if (worker_rate := machine.worker_rate_of(encoder, used_precision)) is not None:
             hours = max(hours, frames / worker_rate / 3600 / max(1, machine.gpus))
@@ -205,7 +205,7 @@ def total_cost(costs: Iterable[tuple[SelectionPlan, Cost]]) -> Cost:
     """Return the sum of costs; a repeated selection counts once."""
     cost_by_selection: dict[Hashable, Cost] = {}
     for selection, cost in costs:
-        # Key by configuration: names contain revisions, which need weights and torch.
+        # Key by configuration, not by name, since names contain revisions, which need weights and torch.
         key = (identity_hash(selection.spec.configuration), selection.spec.share_frames)
         cost_by_selection.setdefault(key, cost)
     distinct = cost_by_selection.values()
@@ -243,9 +243,9 @@ class AnswerLine:
     Args:
         model: its configured name.
         answers: number of questions over all its cells.
-        tokens: read by the language model, frames and text, summed over answers.
+        tokens: tokens of frames and text that the language model reads, summed over answers.
         hours: from start to end on all GPUs; None for a service and where the machine states no GPU figures.
-        dollars: for a service; None for a model on the machine.
+        dollars: price of a service; None for a model on the machine.
     """
 
     model: str
@@ -310,10 +310,10 @@ class EncoderRate:
     """Speed of an encoder in a run's rows, on one device.
 
     Args:
-        device: its name in the rows, e.g. "cuda: NVIDIA H100 80GB HBM3".
-        n_forwards: frames that it embedded.
-        device_seconds: that it computed, by its own clock.
-        held_seconds: that it was held, waiting and opening included.
+        device: name of the device in the rows, e.g. "cuda: NVIDIA H100 80GB HBM3".
+        n_forwards: number of frames that the encoder embedded.
+        device_seconds: seconds that the device computed, by its own clock.
+        held_seconds: seconds that the device was held, with waiting and opening.
     """
 
     encoder: EncoderConfig
@@ -352,9 +352,9 @@ class DecodingCost:
     """Cost of decoding in a run's rows, at the resolutions of its own videos.
 
     Args:
-        device: that embedded the frames, its name in the rows; it tells the machine whose cores decoded.
+        device: name in the rows of the device that embedded the frames; shows which machine's cores decoded.
         near_sync: True for frames near sync frames (`focus_gop`).
-        n_frames: requested from the decoder.
+        n_frames: number of frames requested from the decoder.
         core_seconds: processor seconds of all decoding threads, frames decoded on the way included.
     """
 
@@ -388,12 +388,12 @@ class AnswerTime:
     """Time of a model's answers in a run's rows, on one device, beside the arithmetic of a plan.
 
     Args:
-        machine: of the plan.
-        model: its configured name.
-        device: its name in the rows.
-        n_answers: without errors.
-        generate_seconds: that the model generated, summed.
-        planned_seconds: by arithmetic for the same answers.
+        machine: machine of the plan.
+        model: configured name of the model.
+        device: name of the device in the rows.
+        n_answers: number of answers without errors.
+        generate_seconds: seconds that the model took to generate these answers.
+        planned_seconds: seconds planned by arithmetic for the same answers.
     """
 
     machine: str
@@ -428,7 +428,7 @@ class MeasuredRates:
         """Return a line for each, with how far off the machine's own rate was.
 
         Args:
-            machine: None for the shipped one of each device; without one the stated rate is left out.
+            machine: machine to compare with; None takes the shipped machine of each device, if there is one.
         """
         rates: list[EncoderRate | DecodingCost] = [*self.encoders, *self.decoding]
         lines = [rate.line(machine or _shipped_machine(rate.device)) for rate in rates]
@@ -447,7 +447,7 @@ class MeasuredRates:
         }
         source = machine.source
         if encoders:
-            # Drop the rates of precisions that were not measured.
+            # A measured encoder keeps no stated rates, since rates of other precisions were not measured.
             replaced = {rate.encoder.name: {rate.encoder.precision: rate.frames_per_second} for rate in encoders}
             changes["frames_per_second"] = {**machine.frames_per_second, **replaced}
             if machine.gpus:
@@ -467,14 +467,15 @@ class MeasuredRates:
 def measured_rates(folder: Path, machine: Machine | None = None) -> MeasuredRates:
     """Return the rates of a run's rows.
 
-    Nothing is in them if nothing was clocked: an imported run has no matrix and no clock, and not every reader counts
-    its threads' seconds. Selections that scan with a second encoder are left out, since their clocks are those of both.
+    The result is empty if the rows have no clocked seconds: an imported run has neither matrix nor clock, and not every
+    reader counts the seconds of its threads. Selections that scan with a second encoder are left out, since their
+    clocks are those of both.
 
     Args:
         machine: whose kind of device the answers are of; None for the shipped one of the rows' device.
 
     Raises:
-        InvalidInput: the matrix is one of another version.
+        InvalidInput: the matrix was written by another version.
     """
     run_file = folder / "run.json"
     if not read_sealed_json(run_file).get("matrix"):

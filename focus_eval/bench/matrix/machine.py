@@ -16,7 +16,7 @@ from focus_eval.core.processes import memory_bytes, n_cores
 from focus_eval.keyframes.video.decode_jobs import N_BATCHES
 from focus_eval.keyframes.video.decode_process import OPEN_READERS
 
-# Driver files on Linux: NVIDIA, Jetson, AMD, WSL.
+# Files that exist on Linux if a GPU driver is loaded: NVIDIA, Jetson, AMD, WSL.
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvhost-gpu", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
 
 
@@ -91,11 +91,11 @@ def host_gigabytes() -> float | None:
     return None if n_bytes is None else n_bytes / 1e9
 
 
-# Frames decoded and embedded at once.
+# Number of frames that are decoded and embedded at once.
 BATCH_FRAMES = 32
-# Default memory for frames of all videos in progress in a worker.
+# Bounds of the default memory for decoded frames of all videos that a worker has in progress.
 LEAST_FRAME_GIGABYTES, MOST_FRAME_GIGABYTES = 4.0, 16.0
-# Reference pictures that a decoder keeps, each half the bytes of an RGB frame.
+# Number of reference pictures that a decoder keeps; each takes half the bytes of an RGB frame.
 _HELD_BY_DECODER = 10
 
 
@@ -105,8 +105,8 @@ class WorkerResources:
 
     Args:
         cores: number of cores that decode.
-        frame_bytes: most memory for decoded frames of all its videos; a single larger video runs alone.
-        gpus: number of GPUs it holds, a fraction if workers share one; 0 without.
+        frame_bytes: limit of the memory for decoded frames of all its videos; a video that needs more runs alone.
+        gpus: number of GPUs that the worker holds, a fraction if workers share a GPU; 0 for none.
     """
 
     cores: int
@@ -116,13 +116,14 @@ class WorkerResources:
     @property
     def videos_at_once(self) -> int:
         """Number of videos in work at a time: enough to decode while batches are embedded and frames chosen."""
-        # Three more than keep the cores busy: some wait for the encoder, run their sampler, or lack frames for a batch.
+        # Three more than needed to keep the cores busy, since some videos wait for the encoder, run their sampler, or
+        # lack frames for a batch.
         return self.cores // 2 + 3
 
     def bytes_of_video(self, width: int, height: int) -> int:
         """Return the most bytes of decoded frames that a video of this size in pixels holds: its batches, its decoders.
 
-        A process that decodes keeps a few readers open, so that a video in work has about so many.
+        A process that decodes keeps a few readers open, so count about as many decoders for each video in work.
         """
         n_decoders = min(max(2, self.cores), -(-self.cores * OPEN_READERS // self.videos_at_once) + 1)
         return 3 * width * height * (N_BATCHES * BATCH_FRAMES + _HELD_BY_DECODER * n_decoders)
@@ -130,7 +131,7 @@ class WorkerResources:
 
 def local_resources(resources: Resources) -> WorkerResources:
     """Return the share of a worker that runs in this process: the cores of one GPU, or all if there is none."""
-    # One process may run per GPU: divide the cores among them.
+    # The user may start one process per GPU, so take only this GPU's part of the cores.
     cores = resources.decode_cores or max(1, n_cores() // max(1, len(gpu_gigabytes())))
     return WorkerResources(cores, frame_bytes(resources))
 
@@ -155,7 +156,8 @@ def frame_bytes(resources: Resources) -> int:
 class FrameReservations:
     """Reserves memory for the decoded frames of each video in work, within a bound over all of them.
 
-    A video reserves all it may need at once and returns it at its end, so that no two wait for each other.
+    A video reserves at once all the memory that it may need, and returns it at its end. So no two videos can wait for
+    each other.
     """
 
     def __init__(self, max_bytes: int) -> None:

@@ -29,7 +29,7 @@ from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from focus_eval.keyframes.samplers.base import FlatSource, derived_rng
 from focus_eval.keyframes.samplers.expected_pulls import NO_FRAMES, Draw, expected_union
 
-# (number, question, its video's info or the error of reading it).
+# (number of the question, question, length and rate of its video or the error of reading them).
 _NumberedQuestion = tuple[int, Question, VideoInfo | FocusEvalError]
 
 
@@ -39,8 +39,8 @@ class PlanWarning:
 
     Args:
         text: effect, cause and fix.
-        questions: number of questions concerned.
-        first: id of the first of them and the length of its video, as text.
+        questions: number of questions with the problem.
+        first: id of the first such question and length of its video, as text.
     """
 
     text: str
@@ -56,9 +56,9 @@ class SelectionPlan:
         pulls: frames scored, summed over questions, as the paper counts them.
         frames: frames of the videos, summed over questions (a video asked about twice counts twice).
         scanned: frames that the scan encoder is shown, summed over questions; `scanned_shared` once a video.
-        keyframes: number chosen if all frames are equally relevant, summed over questions.
+        keyframes: number of keyframes if all frames are equally relevant, summed over questions.
         embedded_alone: frames embedded if each question pays for its own, as the published hours count.
-        embedded_shared: frames embedded if the questions of a video share theirs.
+        embedded_shared: frames embedded if the questions of a video share their frames.
         model_usage: calls, images and tokens of the model that the sampler asks; {} if it asks none.
         unknown: number of questions whose video's length is not known; `reason` is the first one's error.
         warnings: predicted errors, for instance of a sampler that breaks its contract.
@@ -242,10 +242,10 @@ def count_selections(
     """
     countings = [_Counting(spec) for spec in specs]
     distinct, n_done = dict[str, float](), 0
-    # Equal lengths come in runs where only stated lengths are known: a small cache suffices.
+    # A small cache suffices: if only stated lengths are known, videos of equal length follow each other.
     count_distinct = lru_cache(maxsize=32)(_n_distinct)
     for questions in videos:
-        # Shared by the selections of a video: later ones reuse embedded frames.
+        # The selections of a video share this record, since later selections reuse embedded frames.
         embedded: dict[str, list[_Frames]] = {}
         for counting in countings:
             scored_and_scanned = counting.add_video(questions)
@@ -263,8 +263,9 @@ class _Frames:
     """Frames of one video that some questions need; equal only to itself.
 
     Args:
-        frames: ascending, each once.
-        draws: random draws of further frames, each with its number of repetitions; equal keys draw equal frames.
+        frames: ascending and distinct frames.
+        draws: random draws of further frames, each with its number of repetitions. Draws with equal keys draw equal
+            frames.
     """
 
     frames: IntArray
@@ -290,7 +291,7 @@ class _Counting:
     def __init__(self, spec: SelectionSpec) -> None:
         self.spec = spec
         self._count_expected = lru_cache(maxsize=1)(partial(_count_expected, spec))
-        # Field of `SelectionPlan` -> sum; expectations stay fractions until the end.
+        # Field of `SelectionPlan` -> sum. Expected numbers are rounded only at the end.
         self._sums: dict[str, float] = defaultdict(float, questions=0, pulls=0, frames=0)
         self._model_usage: Counter[str] = Counter()
         self._reason: tuple[float, str] = (inf, "")
@@ -332,7 +333,7 @@ class _Counting:
         """Count one question by running its sampler; return frames scored and scanned, empty after an error."""
         nothing = NO_FRAMES, NO_FRAMES
         if isinstance(info, FocusEvalError):
-            # Keep the lowest question number: videos are visited in another order.
+            # Keep the reason of the lowest question number, since videos are not visited in the order of questions.
             self._reason = min(self._reason, (number, str(info)))
             self._add(questions=1, unknown=1)
             return nothing
@@ -343,7 +344,7 @@ class _Counting:
             kind = getattr(error, "promise", "") or type(error).__name__
             self._warn(kind, f"will be errors: {error}", number, question, info)
             return nothing
-        # A frame pulled twice by one question is embedded once.
+        # `encoded_frames` has a frame only once, since a frame that a question pulls twice is embedded once.
         self._add(pulls=selection.n_pulls, embedded_alone=selection.encoded_frames.size)
         self._add(keyframes=len(selection.keyframes), scanned=selection.n_scanned)
         self._model_usage.update(selection.model_usage)
@@ -367,7 +368,7 @@ def _count_expected(
     """
     try:
         expected = spec.sampler.at_cost(spec.scan_cost).expected_pulls(info, k=spec.k)
-    except FocusEvalError:  # reported per question by the run
+    except FocusEvalError:  # the run reports such an error at each question
         return None
     if expected is None:
         return None
@@ -376,7 +377,7 @@ def _count_expected(
         (spec.seed, spec.sampler.name, stage, draw.key): (draw, n) for stage, draw in enumerate(expected.later_draws)
     }
     if expected.coarse is not None:
-        # Shared coarse pulls are drawn once a video, whichever sampler draws them.
+        # If coarse pulls are shared, they are drawn once per video, whichever sampler draws them.
         owner, n_draws = ("", 1) if spec.coarse_seed == "video" else (spec.sampler.name, n)
         draws[spec.seed, owner, -1, expected.coarse.key] = expected.coarse, n_draws
     scored, pulls = _Frames(expected.fixed, draws), n * expected.n_pulls
@@ -395,8 +396,8 @@ def _count_expected(
 
 
 def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: VideoInfo) -> Selection:
-    """The selection for equally relevant frames and a scan that gives noise."""
-    # Same generators as in the run, so that samplers draw the same frames.
+    """The selection if all frames are equally relevant and a scan gives random noise."""
+    # Use the generators of the run, so that samplers draw the same frames.
     key = (spec.benchmark.benchmark, question.id, spec.sampler.name)
     coarse = (spec.benchmark.benchmark, question.video, "coarse")
     shares, flat = spec.coarse_seed == "video", FlatSource(spec.sampler.example_reply)
@@ -404,7 +405,7 @@ def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: Vid
         info,
         k=spec.k,
         pull=flat,
-        # Noise per question: on a constant scan the questions of a video would pull the same frames.
+        # Give each question its own noise: on a constant scan all questions of a video would pull the same frames.
         scan=partial(_noise, derived_rng(spec.seed, *key, "scan")),
         scan_cost=spec.scan_cost,
         rng=derived_rng(spec.seed, *key),
@@ -417,7 +418,7 @@ def _select_on_flat_relevance(spec: SelectionSpec, question: Question, info: Vid
 
 
 def _noise(rng: np.random.Generator, frames: IntArray) -> FloatArray:
-    """Standard normal numbers as scan logits, one a frame."""
+    """Scan logits that are standard normal numbers, one per frame."""
     return rng.standard_normal(frames.size)
 
 
@@ -443,7 +444,7 @@ class PartStatus:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds to the end at the rate so far; None without a rate."""
+        """Seconds to the end at the rate so far; None if there is no rate."""
         if self.questions is None or not self.rows_per_second:
             return None
         return (self.questions - self.rows) / self.rows_per_second
@@ -460,10 +461,10 @@ def matrix_of_run(run_file: Path) -> MatrixConfig:
 def run_status(folder: str | Path) -> list[PartStatus]:
     """Return one status per selection and cell of the run in `folder`, read while it goes on.
 
-    Of rows without a matrix (a record of the plugin or a folder of several, imported logs) only the rows are counted.
+    If the rows have no matrix (records of the plugin, imported logs), only rows are counted.
 
     Raises:
-        InvalidInput: no run there, or parts that are links to nowhere.
+        InvalidInput: there is no run in `folder`, or a part is a broken link.
     """
     path = Path(folder)
     run_file = path / "run.json"
@@ -475,7 +476,7 @@ def run_status(folder: str | Path) -> list[PartStatus]:
         return counted
     check_links(path)
     matrix = matrix_of_run(run_file)
-    # Runs of earlier versions record no progress: count their questions instead.
+    # Runs of earlier versions record no numbers of questions, so count the questions of the matrix.
     progress = described.get("progress") or progress_of(
         matrix, {name: len(questions.questions) for name, questions in load_sets(matrix).items()}
     )
@@ -524,7 +525,8 @@ def _rate(folder: Path, rows: int) -> float | None:
     # A finished part is Parquet, without lines; one row gives no rate.
     if not lines or rows < 2:
         return None
-    # The part's description is written just before its first row; a damaged one was put aside.
+    # The part's description was written just before its first row, so its time is the start; it may be missing if it
+    # was damaged and set aside.
     now = time.time()
     seconds = now - min((path.stat().st_mtime for path in folder.glob("*.json")), default=now)
     return rows / seconds if seconds > 0 else None

@@ -43,7 +43,7 @@ class Missing:
     gigabytes: float = 0.0
 
 
-# Disk space of rows and store for a few questions.
+# Disk space that rows and store of a few questions take.
 TRY_GIGABYTES = 1.0
 
 
@@ -53,7 +53,7 @@ def questions_or_problems(
     """Return the questions of a benchmark, or the problems of reading them or their rates."""
     try:
         questions = load_questions(config, limit=limit, available_only=available_only, only=only)
-        # Read now, so that a damaged file of rates is found before the run.
+        # Read the rates now, so that a damaged file is found before the run.
         _ = questions.rates
     except MissingDocuments as error:
         return None, [_with_token_hint(config, error)]
@@ -75,7 +75,7 @@ def documents_problems(questions: QuestionSet) -> list[Missing]:
     except FocusEvalError as error:
         of_task = f"task {config.task} of " if config.task else ""
         return [Missing(f"documents of {of_task}{config.name}", str(error))]
-    # Compare ids, not counts: another version may hold as many questions.
+    # Compare ids, not counts, since another version of the data set may have as many questions.
     known_ids = {question.id for question in documents}
     absent = [question.id for question in questions.questions if question.id not in known_ids]
     if not absent:
@@ -87,15 +87,15 @@ def documents_problems(questions: QuestionSet) -> list[Missing]:
 
 
 def place_problems(config: BenchmarkConfig) -> Iterator[Missing]:
-    """Yield a problem if the task looks for videos in another folder than the samplers."""
-    # Both folders must be stated to disagree.
+    """Yield a problem if task and samplers look for videos in different folders."""
+    # Folders can disagree only if both are stated.
     if not (config.videos and config.task):
         return
     try:
         folder = task_source(config.task, config.include_path).video_folder
     except FocusEvalError:
-        return  # reported by the check of questions
-    # Samplers read `videos` while the task reads HF_HOME: two copies could differ unnoticed.
+        return  # the check of questions reports this
+    # Samplers read `videos` and the task reads HF_HOME, so two copies of a video could differ unnoticed.
     task_folder = data_home(config) / folder
     config_folder = Path(config.videos).expanduser()
     videos = config_folder.resolve()
@@ -140,7 +140,7 @@ def video_problems(questions: QuestionSet, *, answered: bool) -> list[Missing]:
         present = sum(file.stat().st_size for file in files.values() if file.is_file()) / 1e9
         size = f"; {present:.3g} GB of about {config.disk_gigabytes:g} GB are here" if config.disk_gigabytes else ""
         problem = f"{len(absent)} of {len(files)} videos of {config.name} ({_first_names(absent)}){size}"
-        # Estimate by count: sizes are unknown before the download.
+        # Estimate the size by the number of videos, since sizes are unknown before the download.
         share = _to_fetch(config) * len(absent) / len(files)
         fix = _fetch_videos(config)
         fix += "; or ask only the questions whose video is here: --available-only" if len(absent) < len(files) else ""
@@ -174,7 +174,7 @@ def _available_note(questions: QuestionSet, limit: int | None) -> list[str]:
 def _empty_field_notes(questions: QuestionSet) -> list[str]:
     """Return a line for each declared field of which no asked question has a value, and one for hidden answers.
 
-    A misspelt field would otherwise pass for one that these documents do not have.
+    Without this note, a misspelt field would look like a field that these documents do not have.
     """
     asked, declared, grouped = questions.questions, questions.benchmark.fields, questions.benchmark.facts.group_score
     has_value = {
@@ -222,7 +222,7 @@ def _fetch_videos(config: BenchmarkConfig) -> str:
             return f"put the videos into {config.videos}"
         unpack = f"join the parts of an archive (cat NAME.tar.part.* > NAME.tar) and unpack it into {config.videos}"
         return f"`hf download {config.source} --repo-type dataset`, {unpack}"
-    # lmms-eval's own task where there is one: it needs no include_path.
+    # Prefer lmms-eval's own task, which needs no include_path.
     task = next((name for name in (*config.tasks, config.task) if not name.startswith("focus_")), config.task)
     include = f", include_path='{resource_path('tasks')}'" if task.startswith("focus_") else ""
     command = (
@@ -258,10 +258,11 @@ _TOKENIZERS = (
     ("tokenizer.model",),
 )
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-# The original LLaVA-Video brings no processor: its image rules are those of its named vision tower.
+# Checkpoint types without a processor: the original LLaVA-Video takes the image rules of the vision tower that it
+# names.
 _WITHOUT_PROCESSOR = ("llava_qwen",)
 _SINGLE = "model.safetensors"
-# A request for the list of models is free; a service that does not answer within this is not reachable.
+# Timeout of a request for the list of models, which is free: a service that does not answer in time is unreachable.
 _API_SECONDS = 10
 
 
@@ -278,12 +279,12 @@ def name_problems(model: ModelConfig, *, loads_wrappers: bool = True) -> Iterato
         return
     if not model.model.startswith("focus_"):
         if not loads_wrappers or importlib.util.find_spec("lmms_eval") is None:
-            return  # a missing package is reported as such
+            return  # the check of packages reports the missing package
         from lmms_eval.models import list_available_models
 
         if model.model in list_available_models(include_aliases=True):
             return
-    # Suggest our names only: lmms-eval has two hundred.
+    # Suggest only names of ours, since lmms-eval has about two hundred.
     fix = unknown_name("lmms-eval model", model.model, our_names)
     yield Missing(f"model {model.name}", f"{fix} focus_huggingface runs other checkpoints of transformers")
 
@@ -292,7 +293,7 @@ def argument_problems(model: ModelConfig, frames: int) -> Iterator[Missing]:
     """Yield arguments that the model's constructor refuses; runs its own checks and loads no weights.
 
     Args:
-        frames: most frames per question.
+        frames: largest number of frames per question.
     """
     from lmms_eval.models import get_model
 
@@ -301,7 +302,7 @@ def argument_problems(model: ModelConfig, frames: int) -> Iterator[Missing]:
     try:
         arguments = load_arguments(model, device=best_device())
         wrapper = get_model(model.model)
-        # Stock wrappers have no such check.
+        # Only our wrappers have this check.
         if hasattr(wrapper, "check_arguments"):
             wrapper.check_arguments(arguments, frames=frames)
             wrapper.subtitle_options(model.subtitles, model.subtitle_layout)
@@ -339,8 +340,8 @@ def weights_problems(model: ModelConfig) -> Iterator[Missing]:
 def checkpoint_problems(folder: Path, model: str) -> list[str]:
     """Return the problems of a checkpoint's folder for the lmms-eval model `model`, one line each.
 
-    Checked are the architecture, every shard that the index names, tokenizer and processor. In the hub's cache each
-    file's content is checked too, elsewhere only the headers of the shards. The list is empty for a good folder.
+    The check covers the architecture, every shard that the index names, tokenizer and processor. In the hub's cache it
+    also covers the content of each file, elsewhere only the headers of the shards. A good folder gives [].
     """
     from focus_eval.bench.lmms.manifests import CHAT_SUFFIX, MODELS
     from focus_eval.keyframes.encoders.weights import damage_lines
@@ -453,7 +454,7 @@ def encoder_problems(encoder: EncoderConfig) -> Iterator[Missing]:
     try:
         checkpoint = encoder_checkpoint(encoder.encoder, encoder.options)
     except FocusEvalError as error:
-        # Count only downloads.
+        # Count the size only if the weights must be downloaded.
         gigabytes = encoder.disk_gigabytes if isinstance(error, MissingWeights) else 0.0
         size = f" ({encoder.disk_gigabytes:g} GB)" if encoder.disk_gigabytes else ""
         yield Missing(f"weights of encoder {encoder.name}{size}", str(error), gigabytes=gigabytes)
@@ -539,7 +540,7 @@ def _infeasible_questions(spec: SelectionSpec, questions: QuestionSet) -> list[t
     for question in questions.questions:
         video = questions.known_info(question)
         if video is None and question.duration_seconds:
-            # Any rate will do: grids are in seconds.
+            # Any frame rate will do, since grids of samplers are in seconds.
             video = VideoInfo(n_frames=max(1, round(30 * question.duration_seconds)), fps=30.0)
         if video is not None and (reason := spec.sampler.infeasible_reason(video, k=spec.k)) is not None:
             infeasible.append((question.id, video.duration_seconds, reason))
@@ -640,7 +641,7 @@ def model_problems(
     ):
         frames = max(max(matrix.k, default=model.frames) for matrix in matrices)
         yield from argument_problems(model, frames)
-    # A cluster's GPUs are not those of this machine.
+    # Check memory only for the local engine, since a cluster's GPUs are not in this machine.
     if engine == "local" and not weights:
         yield from memory_problems(model)
 
@@ -686,7 +687,7 @@ def disk_problems(
     to_fetch = sum(item.gigabytes for item in _unique(missing))
     if to_fetch:
         demands.append((Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser(), to_fetch))
-    # Summed by disk: several runs, the store, and what is fetched, may share one.
+    # Sum the demands by disk, since several runs, the store and downloads may share one.
     disks: dict[int, tuple[Path, float]] = {}
     for path, gigabytes in demands:
         existing = _nearest_existing(path)

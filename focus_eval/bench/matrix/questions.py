@@ -90,7 +90,7 @@ def find_documents(config: BenchmarkConfig) -> DocumentFiles:
     """
     source = task_source(config.task, config.include_path)
     if config.dataset:
-        # A stated folder is the only place: falling back to a cache could ask another version of the questions.
+        # Search only the stated folder: a cache could hold another version of the questions.
         documents = documents_in(Path(config.dataset), source)
         if documents is None:
             raise InvalidInput(
@@ -155,7 +155,7 @@ def dataset_snapshot(repository: str) -> Path | None:
         from huggingface_hub import constants
     except ImportError:
         return None
-    # Not snapshot_download: it refuses a snapshot of which only the documents were fetched.
+    # Do not use snapshot_download, which refuses a snapshot of which only the documents were fetched.
     repository_folder = Path(constants.HF_HUB_CACHE) / f"datasets--{repository.replace('/', '--')}"
     # A cache may hold several snapshots; this is the one that a load without a revision takes.
     reference = repository_folder / "refs" / "main"
@@ -175,11 +175,11 @@ def task_source(task: str, include_path: str = "") -> TaskSource:
     values = task_values(task, include_path)
     stated_kwargs = values.get("dataset_kwargs")
     kwargs = stated_kwargs if isinstance(stated_kwargs, Mapping) else {}
-    # As lmms-eval does: the test split if there is one, else the validation split.
+    # Take the same split as lmms-eval: the test split if there is one, else the validation split.
     split = values.get("test_split") or values.get("validation_split") or values.get("training_split")
     if not values.get("dataset_path") or not split:
         raise InvalidInput(f"task {task!r}: its file names no dataset_path or no split")
-    # One file, several, or a mapping from splits to them.
+    # `data_files` is one file, a list of files, or a mapping from splits to either.
     files = kwargs.get("data_files")
     files = files.get(str(split)) if isinstance(files, Mapping) else files
     return TaskSource(
@@ -230,11 +230,11 @@ def _prepared(source: TaskSource) -> DocumentFiles | None:
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
     places = [os.environ.get("LMMS_EVAL_DATASETS_CACHE"), os.environ.get("HF_DATASETS_CACHE"), str(home / "datasets")]
     folder_name = source.repository.replace("/", "___")
-    # Distinct places, the most specific variable first.
+    # Search each distinct place once, that of the most specific variable first.
     for place in dict.fromkeys(item for item in places if item):
         for folder in sorted(Path(place).expanduser().glob(f"{folder_name}/{source.subset or 'default'}/*/*")):
             files = tuple(sorted(folder.glob(f"*-{source.split}*.arrow")))
-            # Without the last of these files the library had not finished writing.
+            # The library writes dataset_info.json last: without this file the documents are incomplete.
             if files and _is_whole(files) and (folder / "dataset_info.json").is_file():
                 return DocumentFiles("arrow", files)
     return None
@@ -278,7 +278,7 @@ class QuestionSet:
 
     def known_info(self, question: Question) -> VideoInfo | None:
         """Return length and rate from the file of rates, else from the videos' manifest; None if neither has it."""
-        # The file of rates wins: it is stated by the config, the manifest is only found.
+        # The file of rates comes first, since the config names it; the manifest merely lies with the videos.
         rate = self.rates.get(question.id)
         if rate is not None:
             return rate.info
@@ -468,14 +468,14 @@ class TaskRequests:
         self._home = data_home(questions.config)
         with _home_of_tasks(self._home):
             self._task = _load_task(questions.config, kind, prompts)
-            # All documents in one process: which are asked is decided here, by question id.
+            # Build the requests of all documents in one process, since this class picks the asked ones by question id.
             self._task.build_all_requests(limit=None, rank=0, world_size=1)
         # The same choice that lmms-eval makes when it builds its requests.
         split = self._task.config.test_split if self._task.has_test_docs() else self._task.config.validation_split
         documents = self._task.dataset[split]
         self._by_question: dict[str, Instance] = {}
         for request in self._task.instances:
-            # By id, never by position: the task's documents may lie in another order.
+            # Find requests by question id, not by position, since the task's documents may be in another order.
             question = questions.benchmark.question(documents[request.doc_id])
             self._by_question[question.id] = request
         missing = [question.id for question in questions.questions if question.id not in self._by_question]
@@ -488,7 +488,8 @@ class TaskRequests:
     @contextmanager
     def served(self, model: Wrapper) -> Iterator[TaskRequests]:
         """Attach this task's documents and videos to `model` inside the block."""
-        # Set for every job: the model may be new, and other benchmarks have other video folders.
+        # Do this for every job, since the model may be new and the earlier job may be of a benchmark with other
+        # folders.
         model.task_dict[self._task.config.task] = self._task.dataset
         with _home_of_tasks(self._home):
             yield self

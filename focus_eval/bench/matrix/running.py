@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 class RunProgress:
     """Progress callbacks that do nothing; subclasses show them.
 
-    Rows come in bursts, video by video, so time is told from `work`: units of about equal cost (see `Phase.work`).
+    Rows come in bursts, video by video, so estimate the time left from `work`, whose units have about equal cost (see
+    `Phase.work`).
     """
 
     def start(self, phase: str, n_rows: int, work: float) -> None:
@@ -72,7 +73,7 @@ def complete_run(
     specs = list({spec.name: spec for item in (matrix, *selected_with) for spec in selection_specs(item)}.values())
     all_cells = cells(matrix)
     dropped = _matching_parts([*specs, *all_cells], drop)
-    # The matrix and its questions are read above, before anything is written.
+    # Everything above only reads: matrix and questions are checked before anything is written.
     with run.locked():
         run.set_damaged_files_aside([*specs, *all_cells])
         run.describe(matrix, engine=engine.name, device=engine.device, **_asked_questions(sets))
@@ -84,12 +85,12 @@ def complete_run(
         note_videos(run, [*specs, *all_cells], sets, changed_videos)
         try:
             with crash_record(run.path, forget=retry_errors):
-                # All selections first: encoder and model then never need the device at once.
+                # Make all selections first, so that encoder and model never need the device at the same time.
                 _run_phase(SelectPhase(specs, sets, run), engine, progress)
                 _run_phase(AnswerPhase(all_cells, sets, run), engine, progress)
         finally:
             run.note_end()
-    # Errors are counted at the end: the rows of a run that fails are all written and can be looked at.
+    # Count errors at the end, so that a run that fails has all its rows and can be inspected.
     for item in (matrix, *selected_with):
         _check_errors(run, item, sets)
     if not matrix.allow_unparsed:
@@ -119,7 +120,7 @@ def _run_phase(phase: Phase[JobT], engine: Engine, progress: RunProgress) -> Non
         log.info("%s: %d rows to make, into %s", phase.name, n_rows, phase.run.path)
         progress.start(phase.name, n_rows, sum(phase.work(job) for job in jobs))
         engine.run(phase, jobs, partial(progress.advance, phase.name))
-    # Also if nothing was left to do: an earlier start may have been killed before compacting.
+    # Compact even if nothing was left to do, since an earlier start may have been killed before compacting.
     for part in phase.parts:
         phase.run.compact(part, phase.sets[part.benchmark.name].all_ids)
 
@@ -168,8 +169,8 @@ def _check_errors(run: RunFolder, matrix: MatrixConfig, sets: dict[str, Question
             }
         n_rows += len(error_by_question)
         errors += [error for error in error_by_question.values() if error is not None]
-    # Over all cells: one cell with few questions would pass the share by a single error.
-    # A share of 1 lets rows fail, but not all of them: a service that refuses each question has answered nothing.
+    # Take the share over all cells, since in a cell of few questions a single error would exceed it. Even with a share
+    # of 1 not all rows may fail: a service that refuses every question has answered nothing.
     if errors and len(errors) > min(matrix.max_error_share * n_rows, n_rows - 1):
         raise RunError(
             f"{len(errors)} of {n_rows} rows record an error, max_error_share = {matrix.max_error_share:.0%}; "

@@ -43,7 +43,8 @@ from focus_eval.keyframes.video.feed import DecodeProcesses, n_processes_for
 from focus_eval.keyframes.video.reader import VideoReader
 from focus_eval.keyframes.video.verification import note_first_sight
 
-# Image states held for a video's other questions, where an encoder stores no embeddings.
+# Limit of the memory for image states that are kept for further questions of a video, if an encoder stores no
+# embeddings.
 FEATURE_CACHE_BYTES = 2 << 30
 
 
@@ -74,7 +75,9 @@ class SelectJob:
 def select_jobs(specs: list[SelectionSpec], sets: dict[str, QuestionSet], folder: RunFolder) -> list[SelectJob]:
     """Return jobs for the questions without a row, in the annotations' order.
 
-    Selections with `share_frames` get one job per video, which embeds each frame once; others one job per question.
+    Selections with `share_frames` get one job per video, which embeds each frame once. Selections without it get one
+    job
+    per question.
     """
     finished_ids = {spec.name: folder.finished(spec).ids() for spec in specs}
     jobs = []
@@ -137,9 +140,9 @@ class SelectWorker:
     ) -> None:
         """Run all `jobs`, a few videos at once to keep cores and encoder busy. The first failure ends all."""
         for spec in dict.fromkeys(name for job in jobs for name in job.missing):
-            self._selector(spec)  # loads the encoders here, where an interrupt is heard
+            self._selector(spec)  # load the encoders in this thread, where Ctrl-C can interrupt
         reads_videos = any(self._sets[job.benchmark].config.videos for job in jobs)
-        # Without videos nothing waits for a disk or a decoder; threads would only take turns.
+        # Without videos nothing waits for a disk or a decoder, so threads would gain nothing.
         n_at_once = self._share.videos_at_once if reads_videos else 1
         with ThreadPoolExecutor(n_at_once, thread_name_prefix="video") as pool:
             waiting = iter(jobs)
@@ -147,16 +150,16 @@ class SelectWorker:
             def submit(job: SelectJob) -> Future[None]:
                 return pool.submit(self.run, job, on_row=on_row, on_work=partial(on_work, job) if on_work else None)
 
-            # A few are submitted at a time: of a hundred thousand, the futures alone would take a lot of memory.
+            # Submit a few jobs at a time, since the futures of a hundred thousand jobs would take a lot of memory.
             futures = {submit(job) for job in islice(waiting, 4 * n_at_once)}
             try:
                 while futures:
                     ended, futures = wait(futures, return_when=FIRST_COMPLETED)
                     for future in ended:
-                        # Raises what ended a video, here where all others can be stopped.
+                        # Raise the error that ended a video here, where all other videos can be stopped.
                         future.result()
                     futures |= {submit(job) for job in islice(waiting, len(ended))}
-            except BaseException as error:  # an interrupt reaches this thread alone
+            except BaseException as error:  # only this thread gets an interrupt, so it stops the others
                 self._stop(error)
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -189,12 +192,12 @@ class SelectWorker:
             # Hold one lock throughout, so that two starting videos do not load an encoder twice.
             loading, self._load_seconds = self._load_seconds, 0.0  # time spent loading encoders since the last video
         if not questions.config.videos:
-            # Without a folder of videos only lengths and rates are known; no frame can be read.
+            # Without a folder of videos no frame can be read: only lengths and rates are known.
             for request, writer in zip(requests, writers, strict=True):
                 try:
                     source = UnreadVideo(path=path, info=questions.info(request.question))
                     outcome = request.attempt(source)
-                except FocusEvalError as error:  # a length that nothing states
+                except FocusEvalError as error:  # the length of the video is stated nowhere
                     if isinstance(error, RunError):
                         raise
                     outcome = Outcome(error=error)
@@ -205,7 +208,8 @@ class SelectWorker:
         progress = PassProgress(self._pass_lengths, on_work or (lambda share: None))
         with self._clock.job() as device_seconds:
             rows = self._rows_of_video(path, requests, progress)
-            # The threads' seconds overlap; the rows of a video must add up to the time the device was held for it.
+            # The seconds of threads overlap, so scale them: the rows of a video must add up to the time that the device
+            # was held.
             rows = charged_rows(rows, device_seconds(), loading=loading, gpus=self._share.gpus)
             rows = self._with_device_seconds(
                 rows, [self._specs[spec] for spec, ids in job.missing.items() for _ in ids]
@@ -220,7 +224,8 @@ class SelectWorker:
     def _with_device_seconds(self, rows: list[SelectionRow], specs: list[SelectionSpec]) -> list[SelectionRow]:
         """Return rows with the seconds that their encoders' devices computed since they were last asked.
 
-        Videos are served at once, so that a video's rows may have the seconds of another; sums over a run are right.
+        Several videos are served at the same time, so rows of one video may get seconds of another; sums over a run are
+        right.
         """
         with self._writing:
             for name, scorer in self._scorers.items():
@@ -250,7 +255,8 @@ class SelectWorker:
         except RunError:
             raise
         except Exception as error:  # noqa: BLE001 (recorded: one video never ends a run)
-            # Do not let each question open it again: a file that crashed a decoding process would crash this one.
+            # Give all questions this error: opening a file again that crashed a decoding process would crash this
+            # process.
             return [request.row_of(Outcome(error=error)) for request in requests]
         n_bytes = self._share.bytes_of_video(reader.width, reader.height)
         # Reserve memory before the batcher starts, so that no frame is decoded without room for it.
@@ -269,8 +275,8 @@ class SelectWorker:
         with self._writing:
             try:
                 writer.write(row)
-            except (TypeError, ValueError) as error:  # a sampler's fact that JSON does not hold
-                # The question is still recorded; a missing row would be tried again in every start.
+            except (TypeError, ValueError) as error:  # a fact of the sampler cannot be written as JSON
+                # Write an error row, since a question without a row would be tried again at every start.
                 row = request.row_of(Outcome(error=error))
                 writer.write(row)
             if on_row is not None:
@@ -304,7 +310,7 @@ class SelectWorker:
         """Open a batcher that `_stop` can stop."""
         batcher = RendezvousBatcher(reader, batch_size=BATCH_FRAMES, progress=progress)
         with self._starting:
-            # A video that began just before the stop must not go on alone.
+            # A video that begins after the stop must stop too.
             if self._stopped_by is not None:
                 raise self._stopped_by
             self._underway.add(batcher)
@@ -317,7 +323,7 @@ class SelectWorker:
     def _stop(self, error: BaseException) -> None:
         """Make the questions of all videos in work fail with `error`."""
         if isinstance(error, Exception) and not isinstance(error, RunError):
-            # Another video's failure is not this question's: a RunError writes no error row.
+            # Use RunError, which writes no error row, since the questions of these videos did not fail themselves.
             error = RunError(f"stopped: {error}").with_traceback(error.__traceback__)
         with self._starting:
             self._stopped_by = error
@@ -328,7 +334,7 @@ class SelectWorker:
         """The selector of a selection, made with its encoders at first use."""
         if spec_name not in self._selectors:
             spec = self._specs[spec_name]
-            # Selections that name the same model share it, and so its `max_cost`.
+            # Selections that name the same model share one object, and so its limit `max_cost`.
             llm = str(spec.sampler.options.get("llm", "")) if spec.sampler.needs_llm else ""
             if llm not in self._llms:
                 self._llms[llm] = llm_of(spec.sampler)
@@ -355,7 +361,7 @@ class SelectWorker:
 
     def _features_of(self, encoder: EncoderConfig | None, spec: SelectionSpec) -> FeatureCache | None:
         """The cache of the encoder's features; None without encoder, or if questions are served alone."""
-        # No cache: such a selection pays for all its frames itself.
+        # Without sharing there is no cache, since the selection must pay for all its frames itself.
         if encoder is None or not spec.share_frames:
             return None
         return self._kept.setdefault(encoder.name, FeatureCache(FEATURE_CACHE_BYTES))

@@ -158,14 +158,17 @@ def run_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table:
     """Return a table of the answers of run `b` minus those of run `a`, cell by cell, on the same questions.
 
     Cells are matched by benchmark, model, K and sampler. If each run has one unmatched cell of a benchmark, or one cell
-    in all, these two are compared despite other keys. Questions are paired by content (see `rows.identity`), and the
-    notes count those that are not.
+    in all, these two are compared although their keys differ. Questions are paired by content (see `rows.identity`),
+    and
+    the notes count the unpaired ones.
 
     Args:
-        margin: points, above 0: also test that the difference is smaller (`statistics.equivalence_p`).
+        margin: number of points above 0; also test that the difference is smaller than this
+            (`statistics.equivalence_p`).
 
     Raises:
-        InvalidInput: no question answered in both, or an ambiguous choice of cells; names them. A margin not above 0.
+        InvalidInput: no question is answered in both runs, several cells could be compared (the message names them), or
+            the margin is not above 0.
     """
     if not a.answers or not b.answers:
         raise InvalidInput(f"{a.name if not a.answers else b.name}: has no answers to compare")
@@ -220,7 +223,7 @@ def group_comparison(a: Run, b: Run, *, margin: float | None = None) -> Table | 
         margin: as in `run_comparison`.
 
     Returns:
-        None if no group of questions with a score is in both.
+        None if the runs share no group of questions with a score.
     """
     cells_a, cells_b = (_parts_by_cell(run.answer_frame) for run in (a, b))
     groups_a, groups_b = (_parts_by_cell(grouped_answers(run)) for run in (a, b))
@@ -302,7 +305,7 @@ def _matched_cells(
 
 
 def _with_ids_of(part_a: pd.DataFrame, part_b: pd.DataFrame, matches: Matches) -> pd.DataFrame:
-    """The lines of `part_b` that have a pair, under the ids and the benchmark of `part_a`."""
+    """The lines of `part_b` that have a pair, with ids and benchmark replaced by those of `part_a`."""
     ids_a, ids_b = (part["question_id"].drop_duplicates().tolist() for part in (part_a, part_b))
     id_of = {ids_b[to]: ids_a[at] for at, to in matches.pairs}
     paired_part = part_b[part_b["question_id"].isin(id_of)]
@@ -310,7 +313,7 @@ def _with_ids_of(part_a: pd.DataFrame, part_b: pd.DataFrame, matches: Matches) -
 
 
 def _k_text(*values: str) -> str:
-    """The K of two cells for a table: one number if they are equal, else both; 0 is an unknown K."""
+    """The K of two cells as text for a table: one number if both are equal, else both numbers; 0 is an unknown K."""
     return " / ".join("unknown" if value == "0" else value for value in dict.fromkeys(values))
 
 
@@ -325,7 +328,7 @@ def _prompt_notes(part_a: pd.DataFrame, part_b: pd.DataFrame) -> Iterator[str]:
 
 
 def _missing_documents(run: Run, part: pd.DataFrame) -> Iterator[str]:
-    """Yield a clause if a log has no documents: its questions then pair only with those of another such log."""
+    """Yield a clause if a log has no documents: its questions pair only with those of logs without documents."""
     if not run.logs.get(part["cell"].iloc[0], {}).get("has_documents", True):
         yield f"{run.name} is a log without documents: its questions are known by their prompts alone"
 
@@ -346,7 +349,7 @@ def _unscored_reason(a: Run, b: Run) -> str:
 
 
 def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells_b: Sequence[tuple[str, ...]]) -> str:
-    """Why no cells of two runs can be compared: several could be meant, or none have anything in common."""
+    """Why no cells of two runs can be compared: several cells match, or no cells have anything in common."""
     benchmarks = {key[0] for key in cells_a} & {key[0] for key in cells_b}
     for run, cells in ((a, cells_a), (b, cells_b)):
         alike = [key for key in cells if key[0] in benchmarks or not benchmarks]
@@ -359,7 +362,7 @@ def _uncompared_reason(a: Run, cells_a: Sequence[tuple[str, ...]], b: Run, cells
 
 
 def _cells_text(cells: Collection[tuple[str, ...]]) -> str:
-    """Samplers by benchmark, model and K, e.g. "focus, uniform (videomme, qwen, K 8)"; a few of these groups."""
+    """The first few cells as text, grouped by benchmark, model and K: "focus, uniform (videomme, qwen, K 8)"."""
     labels_by_group: dict[str, list[str]] = {}
     for benchmark, model, k, label in sorted(cells):
         labels_by_group.setdefault(f"{benchmark}, {model}, K {_k_text(k)}", []).append(label)
@@ -379,11 +382,11 @@ def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFra
     first, second = (dict(run.prompts.get(part["cell"].iloc[0], {})) for run, part in ((a, part_a), (b, part_b)))
     for record in (first, second):
         if "text" in record:
-            # Drop image bytes: they differ whenever samplers choose other frames.
+            # Drop the size and hash of images, which differ whenever two samplers choose different frames.
             record["text"] = re.sub(r"<(image/\w+), [\d,]+ bytes, [0-9a-f]+", r"<\1", record["text"])
     if not first or not second:
         return
-    # Texts of different questions differ anyway.
+    # Skip the text if the prompts are of different questions: it differs anyway.
     skipped = {"question_id"} | ({"text"} if first["question_id"] != second["question_id"] else set())
     for name in [name for name in {**first, **second} if name not in skipped]:
         if first.get(name) != second.get(name):
@@ -394,7 +397,7 @@ def _prompt_differences(a: Run, part_a: pd.DataFrame, b: Run, part_b: pd.DataFra
 def _short(name: str, record: Mapping[str, object], counterpart: Mapping[str, Any]) -> str:
     """Return field `name` of a prompt record as text for a message.
 
-    Of a mapping only the entries that differ from `counterpart`; of "text" only its end.
+    A mapping is cut to the entries that differ from `counterpart`, and "text" to its end.
     """
     value = record.get(name, "nothing")
     if isinstance(value, Mapping):
@@ -417,7 +420,7 @@ def comparison_table(
 
     Args:
         unit: what a score is of, a question or a group.
-        margin: points that the pairs were tested to differ by less than; None if they were not.
+        margin: the pairs were tested to differ by less than this number of points; None if they were not.
     """
     detectable = [pair.compared.detectable(tests=len(pairs)) for pair in pairs]
     counted = f"{unit.capitalize()}s"
@@ -544,7 +547,7 @@ def _pair(
     margin: float | None = None,
     unit: str = "question",
 ) -> Pair | None:
-    """The comparison on the questions that both have, `margin` in points; None if they share none."""
+    """The comparison on the shared questions, with `margin` in points; None if there are none."""
     first, second = paired(a, b)
     if not first.keys:
         return None
@@ -559,7 +562,7 @@ def _pair(
 
 
 def _names(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
-    """The labels of two cells, each with its encoder if these differ."""
+    """The labels of two cells; each label includes the encoder if the two encoders differ."""
     labels = [str(part["label"].iloc[0]) for part in (a, b)]
     encoders = [str(part["encoder"].iloc[0]) for part in (a, b)]
     if encoders[0] == encoders[1]:

@@ -58,9 +58,9 @@ class CostColumns:
         self._stated: dict[str, list[tuple[float, float | None] | None]] = {"main": [], "scan": []}
         self._units = array("d")  # three values per row
         self._n_pulls: list[int] = []
-        # Distinct statements of a forward's cost: most rows share one.
+        # Cost of a forward -> multiply-adds of a row that states this cost.
         self._stating: dict[float | None, Mapping[str, float]] = {}
-        # Row number -> multiply-adds, model usage, True if it has no encoder.
+        # Row number -> multiply-adds, model usage, and True if the row has no encoder; only rows that called a model.
         self._asked: dict[int, tuple[Mapping[str, float], Mapping[str, float], bool]] = {}
 
     def add(self, row: SelectionRow, *, has_cost: bool = True) -> None:
@@ -75,7 +75,8 @@ class CostColumns:
             "scan": (row.scanned_frames, row.n_scanned if has_cost else np.nan),
         }
         for kind, (frames, count) in lists.items():
-            # The questions of a video often need the same frames, and frames are most of the memory.
+            # Share equal lists of frames between rows: they take most of the memory, and questions of a video often
+            # need the same frames.
             content = np.asarray(frames, dtype=np.int32).tobytes()
             view: IntArray = np.frombuffer(content, dtype=np.int32)  # type: ignore[assignment]
             self._frames[kind].append(self._distinct_frames.setdefault(content, view))
@@ -102,16 +103,17 @@ class CostColumns:
         return dict(zip(COLUMNS, (encoded, scanned, equivalents), strict=True))
 
     def _encoded(self, kind: str) -> FloatArray:
-        """Return each row's share of distinct frames seen by the "main" or "scan" encoder, or what the row states.
+        """Return each row's share of distinct frames seen by the "main" or "scan" encoder, or the share the row states.
 
-        NaN for a row that counts its frames without listing them and shares its video.
+        NaN if a row counts its frames without listing them, states no share, and other questions have the same video.
         """
         shares = frame_shares(self._groups, self._frames[kind])
         n_questions = Counter(self._groups)
         for number, (group, statement) in enumerate(zip(self._groups, self._stated[kind], strict=True)):
             if statement is not None:
                 count, share = statement
-                # A single question owns all frames of its video; others must state their share.
+                # The only question of a video pays for all its frames. If a video has several questions, each must
+                # state its share.
                 own_count = count if count == 0 or n_questions[group] == 1 else np.nan
                 shares[number] = own_count if share is None else share
         return shares
@@ -120,14 +122,15 @@ class CostColumns:
 def charged_seconds(frame: pd.DataFrame) -> pd.Series:
     """Return the seconds that each row of `Run.selection_frame` would have taken alone, without other selections.
 
-    A selection that made all its forwards itself is charged the measured seconds. Any other is charged the measured
-    seconds of opening and choosing, plus for each frame of the row's share the mean seconds of a forward and of waiting
+    A selection that made all its forwards itself is charged the measured seconds. Any other selection is charged the
+    measured seconds of opening and choosing, plus for each frame of the row's share the mean seconds of a forward and
+    of waiting
     for a decoded frame on that device. NaN if no such forward was measured.
     """
     sums = frame.groupby(["benchmark", "selection_id"])[
         ["forwards", "n_encoded", "scan_forwards", "n_scanned_encoded"]
     ].transform("sum")
-    # Shares of a frame add up to 1 but for rounding.
+    # Allow for rounding: the shares of a frame may not add up to exactly 1.
     pays = (sums["forwards"] >= sums["n_encoded"] - 1e-6) & (sums["scan_forwards"] >= sums["n_scanned_encoded"] - 1e-6)
     decoded = frame["forwards"] + frame["scan_forwards"]
     wait = _mean_seconds(frame, "idle", decoded, [])

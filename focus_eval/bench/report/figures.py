@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 COLUMN_INCHES = 3.35
 PAGE_INCHES = 6.9
-# Any: matplotlib's stubs list every parameter by name.
+# The type is Any because matplotlib's stubs require every parameter by name.
 _STYLE: Any = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -36,7 +36,7 @@ _STYLE: Any = {
     "axes.linewidth": 0.6,
     "axes.edgecolor": INK,
     "text.color": INK,
-    # TrueType text in PDF and real text in SVG: editable, searchable, accepted by publishers.
+    # Write TrueType text to PDF and real text to SVG, which stay editable and searchable, and which publishers accept.
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
     "svg.hashsalt": "focus-eval",
@@ -79,12 +79,12 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     undated = {"CreationDate": None} if vector.suffix == ".pdf" else {"Date": None}
     with figure_style():
         figure.savefig(vector, metadata=undated)
-        figure.set_layout_engine("none")  # layout is done; repeating it takes a third of drawing
+        figure.set_layout_engine("none")  # the layout is done: repeating it would take a third of the drawing time
         figure.savefig(path.with_suffix(".png"), dpi=300)
     return [vector, path.with_suffix(".png")]
 
 
-# Prefix of the gid of elements that `page_svg` gives a title.
+# An element whose gid begins with this gets the rest of the gid as its tooltip in `page_svg`.
 MARK = "mark:"
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
@@ -92,8 +92,8 @@ _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 def page_svg(figure: Figure, title: str) -> Markup:
     """Return `figure` as SVG for a page: in the page's font and the colours of its theme.
 
-    The page's policy forbids style attributes, so each declaration becomes an attribute of its own. Each element with a
-    gid of `MARK` and a text gets the text as its tooltip, and the first of them is a tab stop.
+    The page's policy forbids style attributes, so each declaration becomes an attribute of its own. An element whose
+    gid is `MARK` and a text gets the text as its tooltip; the first such element is a tab stop.
 
     Args:
         title: description of the drawing for screen readers.
@@ -120,7 +120,7 @@ def page_svg(figure: Figure, title: str) -> Markup:
             name, value = (part.strip() for part in declaration.split(":", 1))
             if name != "font-family":
                 element.set(name, colours.get(value, value))
-        for name in {"d", "x", "y", "transform"} & set(element.attrib):  # six decimals of a point say no more than two
+        for name in {"d", "x", "y", "transform"} & set(element.attrib):  # two decimals of a point are enough
             element.set(name, re.sub(r"(\.\d\d)\d+", r"\1", element.attrib[name]))
         if element.get("id", "").startswith(MARK):
             title_element = ElementTree.Element(f"{{{_SVG}}}title")
@@ -138,14 +138,14 @@ def page_svg(figure: Figure, title: str) -> Markup:
 
 
 def add_shared_legend(figure: Figure) -> None:
-    """Add one legend below all panels: a sampler may be in one of them only."""
+    """Add one legend for all panels below them; a sampler may be in only one of the panels."""
     handles: dict[str, Artist] = {}
     for axes in figure.axes:
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(list(handles.values()), list(handles), frameon=False, ncols=4, loc="outside lower center")
 
 
-# With more names, labels would overlap: use a legend (and titles on the page).
+# Limit of names beside marks: more would overlap, so a legend takes their place, and tooltips on the page.
 MOST_NAMES = 7
 
 
@@ -167,7 +167,7 @@ def name_marks(axes: Axes, marks: Sequence[tuple[str, float, float]]) -> None:
 
 
 def figure_style() -> AbstractContextManager[None]:
-    """Return a context manager that sets the style of every figure while drawing and saving."""
+    """Return a context manager within which figures are drawn and saved in this project's style."""
     from matplotlib import rc_context
 
     return rc_context(_STYLE)

@@ -25,8 +25,8 @@ from focus_eval.core.resources import resource_path
 from focus_eval.keyframes.rows.identity import is_unnamed_video
 from focus_eval.keyframes.rows.records import SelectionRow
 
-# Our samplers whose published line has another name. Most numbers of the paper come from its public code, our
-# `focus_released`; its LongVideoBench "uniform" under LLaVA-Video is our `uniform_1fps`.
+# Our samplers whose published line has another name. Most of the paper's numbers come from its public code, which is
+# our `focus_released`. The paper's "uniform" on LongVideoBench with LLaVA-Video is our `uniform_1fps`.
 PUBLISHED_AS = {"focus_released": "focus", "uniform_1fps": "uniform", "aks_dense": "aks_no_prefilter"}
 
 
@@ -56,16 +56,16 @@ def published_sampler(sampler: str) -> str:
     return PUBLISHED_AS.get(sampler, sampler)
 
 
-# Model of the tables that do not name one.
+# Model of the published tables that do not name their model.
 _ONE_MODEL = "llava_video_7b"
 _OF_ONE_MODEL = ("by_length", "alpha", "clip_length", "encoder")
 _K_OF_OTHERS = 64
 _ENCODER = "blip"
 _OTHER_ENCODERS = {"qframe": "longclip"}
 _AT_ANY_SIZE = recall_column(NEAR_SECONDS, any_size=True)
-# The paper's options that differ from our defaults.
+# Sampler -> options of the paper that differ from our defaults.
 _PUBLISHED_OPTIONS: Mapping[str, Mapping[str, object]] = {"qframe": {"fixed_frames": True}}
-# The options that the lines of a table differ in.
+# Published table -> options in which its lines differ.
 _OPTIONS_OF_LINES = {"alpha": ("alpha", "zoom_ratio"), "clip_length": ("clip_seconds", "coarse_every_sec")}
 
 
@@ -77,7 +77,7 @@ def has_published_settings(
     Args:
         table: name of the published table.
         line: line of that table.
-        part: rows of one figure, with `k`, `encoder`, `selection_id` and, if models answered, `model`.
+        part: rows behind one figure, with `k`, `encoder`, `selection_id` and, if models answered, `model`.
         variants: one selection row for every selection id.
     """
     if table in _OF_ONE_MODEL and "model" in part and set(part["model"]) != {_ONE_MODEL}:
@@ -93,7 +93,7 @@ def has_published_settings(
 
 
 def _is_as_published(table: str, row: SelectionRow) -> bool:
-    """True if the row's options and encoder are those behind the published line's table."""
+    """True if the row's options and encoder are those of the published table."""
     line_options = _OPTIONS_OF_LINES.get(table, ())
     changed = {name: value for name, value in row.changed_options.items() if name not in line_options}
     if changed != _PUBLISHED_OPTIONS.get(row.sampler, {}):
@@ -121,7 +121,8 @@ class Metric:
     """The value of a column, and its notes.
 
     Args:
-        figure: value of a cell, from the run, the cell's answers, their selections, and the published figure or None.
+        figure: function that returns the value of a cell from the run, the cell's answers, their selections and the
+            published figure (None if there is none).
         notes: notes below a table with such a column.
         subject: of figure and notes: "answers", "recall" or "cost".
     """
@@ -131,7 +132,7 @@ class Metric:
     subject: str = "answers"
 
     def value(self, run: Run, answers: pd.DataFrame, selections: pd.DataFrame, published: float | None) -> Value:
-        """Return the value of one cell; that of the published figure alone where nothing was answered or chosen."""
+        """Return the value of one cell; it holds only the published figure if the cell has no answers or selections."""
         is_empty = "is_answered" not in answers if self.subject == "answers" else selections.empty
         return Value(published=published) if is_empty else self.figure(run, answers, selections, published)
 
@@ -147,7 +148,7 @@ def _hours(run: Run, answers: pd.DataFrame, selections: pd.DataFrame, published:
 
 
 def _hours_notes(run: Run) -> list[str]:
-    """Notes on lines that share frames with others, and on hours that no GPU took."""
+    """Notes on lines that share frames with further lines, and on hours that were not measured on a GPU."""
     frame = run.selection_frame
     notes = []
     if not all(run.pays_its_own.values()):
@@ -193,7 +194,7 @@ FORWARDS = Metric(
 )
 HOURS = Metric(figure=_hours, notes=_hours_notes, subject="cost")
 RECALL_AT_ANY_SIZE = Metric(
-    # Shown only where frame sizes vary.
+    # The figure is empty if all frames have full size, and empty columns are not shown.
     figure=lambda run, answers, chosen, _: (
         measures.recall_figure(chosen, _AT_ANY_SIZE) if measures.has_sizes(chosen) else Value()
     ),
@@ -211,7 +212,7 @@ class Column:
     """One column: a metric over the rows that meet the conditions.
 
     Args:
-        conditions: column of the rows -> value that it must have.
+        conditions: column of the rows -> required value.
         published: column of the published table; "" for none.
     """
 
@@ -226,9 +227,9 @@ class Layout:
     """The layout of one table.
 
     Args:
-        keys: columns of the answer frame that name a line.
-        published_by: columns that name a line of the published table; empty without one.
-        benchmark: of the whole table; "" for several.
+        keys: columns of the answer frame that identify a line.
+        published_by: columns that identify a line of the published table; empty if there is no such table.
+        benchmark: the benchmark of all lines; "" if there are several.
     """
 
     name: str
@@ -240,11 +241,11 @@ class Layout:
 
     @property
     def published(self) -> tuple[Mapping[str, str], ...]:
-        """Lines of the published table; empty without one."""
+        """Lines of the published table; empty if there is no such table."""
         return read_anchors(self.name) if self.published_by else ()
 
     def anchor_of(self, values: Mapping[str, object]) -> dict[str, str]:
-        """Return the fields that find the published line of a row of ours; empty without a published table."""
+        """Return the fields that find the published line of one of our rows; empty if there is no published table."""
         sampler = published_sampler(str(values.get("sampler", "")))
         if sampler == "uniform" and self._is_of_option:
             return dict.fromkeys(self.published_by, "uniform")
@@ -397,7 +398,7 @@ def layout_named(name: str) -> Layout:
     return LAYOUTS[name]
 
 
-# Fields that become keys of a table's lines if the lines differ in them.
+# A field of these becomes a key of a table's lines if lines with equal keys differ in it.
 _HIDDEN_KEYS = ("model", "k", "label", "encoder")
 _NO_ENCODER = "none"
 
@@ -405,8 +406,8 @@ _NO_ENCODER = "none"
 def results_table(run: Run, layout: str | None = None) -> Table:
     """Return the table of `run`: the paper's layout that its matrix names, or the overview.
 
-    Every figure has its 95 % interval, the published figure and the difference. Published lines without rows of the run
-    stay, so that the table has the paper's shape.
+    Every figure has its 95 % interval, the published figure and the difference. A published line is shown even if the
+    run has no rows for it, so that the table has the paper's shape.
 
     Raises:
         UnknownName: no such layout.
@@ -420,7 +421,7 @@ def results_table(run: Run, layout: str | None = None) -> Table:
         lines = lines[lines["benchmark"] == shape.benchmark]
         lines = lines[_in_any_column(shape, lines)]
     if not {*shape.keys} & {*lines}:
-        # Before any model has answered, a layout by model shows all selections as one line.
+        # Before any model has answered, a layout with a line per model shows all selections in one line.
         lines = lines.assign(**dict.fromkeys(shape.keys, ""))
     keys = _keys(shape, lines)
     placed: list[tuple[float, TableRow]] = []
@@ -461,7 +462,7 @@ def _line_order(first: pd.Series, keys: Sequence[str]) -> tuple[object, ...]:
 
 
 def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
-    """The columns that name a line: the layout's, and hidden ones that differ where these are equal."""
+    """The key columns: those of the layout, and those of `_HIDDEN_KEYS` that differ between lines of equal keys."""
     keys = tuple(key for key in shape.keys if lines.empty or key in lines)
     condition_columns = {name for column in shape.columns for name in column.conditions}
     fixed = [*keys, *(name for name in (*condition_columns, "sampler") if name not in keys and name in lines)]
@@ -477,10 +478,10 @@ def _keys(shape: Layout, lines: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _row(run: Run, shape: Layout, values: dict[str, object], part: pd.DataFrame) -> tuple[float, TableRow]:
-    """Return a measured line and its position among the published lines, after them all if none matches.
+    """Return a measured line and its position among the published lines, or after the last if no line matches.
 
-    If its settings differ from the published ones, the line has no published figure, and its position is just before
-    the published line.
+    A line whose settings differ from the published ones gets no published figure. Its position is just before the
+    matching published line.
     """
     key_values = {**{name: part[name].iloc[0] for name in ("sampler", "benchmark") if name in part}, **values}
     anchor, published = shape.anchor_of(key_values).items(), shape.published
@@ -500,7 +501,7 @@ def _row(run: Run, shape: Layout, values: dict[str, object], part: pd.DataFrame)
         figures.append(column.metric.value(run, parts[key], selections[key], value))
     texts = values
     if "sampler" in values:
-        # Without the option that has a column of its own.
+        # Leave the option with its own column out of the sampler's text.
         own_column = next((key for key in values if key in ("alpha", "clip_seconds")), "")
         texts = {**values, "sampler": " / ".join(sorted(set(part[f"sampler_text {own_column}"])))}
     row = TableRow(tuple(map(_key_text, texts.values())), tuple(figures), measures.counts_of(run, part))
@@ -526,7 +527,7 @@ def _kept_columns(shape: Layout, rows: Sequence[TableRow]) -> list[tuple[int, st
 
 
 def _published_only(shape: Layout, keys: Sequence[str], taken_places: set[float]) -> list[tuple[float, TableRow]]:
-    """(position, line) of the published lines whose position is not among `taken_places`."""
+    """(position, line) of each published line whose position is not in `taken_places`."""
     rows: list[tuple[float, TableRow]] = []
     for place, line in enumerate(shape.published):
         if place in taken_places:
@@ -577,7 +578,7 @@ def _notes(run: Run, shape: Layout, rows: Sequence[TableRow]) -> tuple[str, ...]
 
 
 def _partial_notes(counts: Sequence[Counts]) -> list[str]:
-    """Notes on the questions asked so far, by benchmark; [] if all were asked."""
+    """Notes on the number of questions asked so far, by benchmark; [] if all were asked."""
     texts_by_benchmark: dict[str, dict[str, None]] = {}
     for count in counts:
         if count.is_partial:
@@ -605,7 +606,7 @@ def _answer_notes(run: Run) -> list[str]:
     if not run.answers:
         return []
     answers = run.answer_frame
-    # Mark incomplete runs: their table would look complete.
+    # Note what is missing from an unfinished run, whose table would otherwise look complete.
     models = [model["name"] for model in run.provenance.get("matrix", {}).get("models", [])]
     metrics = sorted(set(zip(answers["benchmark"], answers["metric"], strict=True)))
     unscored = answers[answers["is_answered"] & answers["score"].isna()]
@@ -623,7 +624,7 @@ def _answer_notes(run: Run) -> list[str]:
 
 
 def _unparsed_note(run: Run) -> str:
-    """A note on the scores of answers that could not be parsed: a rule of lmms-eval may guess right."""
+    """A note on the scores of unparsed answers, since lmms-eval may guess an option and score the guess."""
     frame = run.answer_frame
     n_scored, n_cut = int((frame["is_unparsed"] & (frame["score"] > 0)).sum()), int(frame["is_cut"].sum())
     guessed = f", but {n_scored} of this run got points from a rule of lmms-eval's, which may guess" if n_scored else ""
@@ -632,7 +633,7 @@ def _unparsed_note(run: Run) -> str:
 
 
 def _pivoted_options(run: Run, shape: Layout) -> list[str]:
-    """Notes on columns headed by a sampler's name whose sampler has options that are not default."""
+    """Notes on the options of samplers that head a column with their name alone, if options are not default."""
     column_samplers = {column.conditions["sampler"] for column in shape.columns if "sampler" in column.conditions}
     frame = run.selection_frame
     if frame.empty or not column_samplers:

@@ -29,8 +29,8 @@ class QuestionMeans:
     Args:
         keys: (benchmark, question id), shape `(n,)`.
         values: mean over the question's seeds, shape `(n,)`.
-        videos: (benchmark, video): two benchmarks may use the same names.
-        types: the question types that the benchmark's accuracy is the mean over, "" where it is not.
+        videos: (benchmark, video) of each question; two benchmarks may use the same video names.
+        types: task type of each question, if the benchmark reports the mean over task types; else "".
     """
 
     keys: tuple[Key, ...]
@@ -54,7 +54,7 @@ class QuestionMeans:
 
 
 def paired(a: QuestionMeans, b: QuestionMeans) -> tuple[QuestionMeans, QuestionMeans]:
-    """Return `a` and `b` cut to the questions that both have, in the order of `a`."""
+    """Return `a` and `b`, each cut to their shared questions in the order of `a`."""
     place_b = {key: at for at, key in enumerate(b.keys)}
     shared = [at for at, key in enumerate(a.keys) if key in place_b]
     return a.taken(shared), b.taken([place_b[a.keys[at]] for at in shared])
@@ -64,7 +64,7 @@ def question_means(part: pd.DataFrame, column: str) -> QuestionMeans:
     """Return the mean of `column` per question of `part`; rows without a value are left out.
 
     Args:
-        part: lines of one configuration, so that the rows of a question differ in their seed alone.
+        part: lines of one configuration: the rows of a question differ only in their seed.
     """
     part = part[part[column].notna()]
     keys, videos = (list(zip(part["benchmark"], part[name], strict=True)) for name in ("question_id", "video"))
@@ -83,7 +83,7 @@ def question_means(part: pd.DataFrame, column: str) -> QuestionMeans:
 
 
 def unnamed_video_notes(frame: pd.DataFrame) -> tuple[str, ...]:
-    """Return a note for each benchmark of `frame` with questions whose video nothing names."""
+    """Return a note for each benchmark of `frame` that has questions without a video name."""
     if frame.empty:
         return ()
     is_unnamed = frame["video"].map(is_unnamed_video).astype(bool)
@@ -103,7 +103,8 @@ def accuracy_figure(part: pd.DataFrame, *, published: float | None = None, over_
 
     Args:
         published: the published accuracy in percent, kept beside ours.
-        over_types: take the mean over task types; empty if the benchmark is not reported so, or `part` has several.
+        over_types: take the mean over task types. The value is empty if the benchmark does not report this mean, or if
+            `part` has several benchmarks.
     """
     answered = part[part["is_answered"]]
     if len(answered) and answered["score"].isna().all():
@@ -130,7 +131,11 @@ def reported_figure(part: pd.DataFrame) -> Value:
 
 
 def recall_figure(selections: pd.DataFrame, metric: str) -> Value:
-    """Return evidence recall in percent, `metric` from `recall_column`, over the questions of `selections`."""
+    """Return the mean evidence recall over the questions of `selections`, in percent.
+
+    Args:
+        metric: name of the recall column, as `recall_column` returns it.
+    """
     questions = question_means(selections, metric)
     return Value.of(mean_estimate(questions.values, questions.videos)) if questions.keys else Value()
 
@@ -144,7 +149,7 @@ def frames_scored_percent(selections: pd.DataFrame) -> float | None:
     """Return frames scored over frames of the videos in percent, summed over questions and seeds; None if unknown."""
     total = selections["n_frames"].sum()
     if (selections["n_frames"].isna() & (selections["n_pulls"] > 0)).any():
-        return None  # frames of a video of unknown length
+        return None  # the length of a video is unknown
     return float(100 * selections["n_pulls"].sum() / total) if total and selections["has_cost"].all() else None
 
 
@@ -155,7 +160,7 @@ def forwards_percent(selections: pd.DataFrame) -> float | None:
 
 
 FORWARDS, FRAMES_SCORED = "forward equivalents (%)", "frames scored (%)"
-# Costs by title of column or axis: the one that claims rest on, then the paper's own count.
+# Title of a column or axis -> function that returns the cost. Claims rest on the first; the paper counts the second.
 COSTS = {FORWARDS: forwards_percent, FRAMES_SCORED: frames_scored_percent}
 
 
@@ -165,7 +170,7 @@ def per_question(selections: pd.DataFrame, column: str) -> float | None:
     return float(values.mean()) if len(values) and values.notna().all() else None
 
 
-# Fewer pulls cannot tell a correlation of 0.3 from 0.
+# Least number of pulls for a warning: with fewer, a correlation of 0.3 cannot be told from 0.
 MIN_PULLS_FOR_WARNING = 200
 
 
@@ -201,7 +206,7 @@ def scan_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def llm_notes(frame: pd.DataFrame) -> list[str]:
-    """Return notes on samplers' use of language models, on paid encoders and on pictures read."""
+    """Return notes on samplers' calls of language models, on paid encoders, and on pictures that samplers read."""
     notes: list[str] = []
     if frame.empty:
         return notes
@@ -222,7 +227,8 @@ def llm_notes(frame: pd.DataFrame) -> list[str]:
 
 
 def hours_per_seed(selections: pd.DataFrame) -> float | None:
-    """Return the device-hours of one seed's selections alone, the mean over seeds; see `cost.charged_seconds`.
+    """Return the device-hours that one seed's selections take alone, as the mean over seeds; see
+    `cost.charged_seconds`.
 
     None if the cost or time of a row is not known.
     """
@@ -241,7 +247,7 @@ def runs_on_gpu(selections: pd.DataFrame) -> bool:
 def counts_of(run: Run, part: pd.DataFrame) -> Counts:
     """Return the counts behind figures over `part`: lines of answers, or of selections if no model answered.
 
-    Questions are counted once for all seeds; the other counts are of (question, seed) pairs.
+    A question counts once for all its seeds; all further counts are of (question, seed) pairs.
     """
     expected = [
         run.facts_of(str(name)).n_questions(run.tasks_of(of_name.get("cell", ())))
@@ -262,7 +268,7 @@ def counts_of(run: Run, part: pd.DataFrame) -> Counts:
     )
 
 
-# Texts for the values of `subtitles` in a cell's identity.
+# Value of `subtitles` in a cell's identity -> text for a note.
 _SUBTITLE_TEXTS = {
     "off": "without the subtitles that the task itself would write",
     "shown": "with subtitles of the shown frames",
@@ -271,11 +277,11 @@ _SUBTITLE_TEXTS = {
 
 
 def subtitle_notes(run: Run) -> list[str]:
-    """Return a sentence for each model and benchmark whose prompts are with subtitles, or are without the task's."""
+    """Return a sentence for each model and benchmark whose prompts have subtitles, or lack those of the task."""
     notes = []
     for benchmark, _, _, cell, model in run.cells:
         subtitles = str(run.made_with.get(cell, {}).get("subtitles", ""))
-        # In the plugin's rows the model's name already ends in the subtitles.
+        # No note if the model's name already ends in the subtitles, as in rows of the plugin.
         if subtitles and not model.endswith(f", subtitles {subtitles}"):
             notes.append(f"{model} on {benchmark}: prompts {_SUBTITLE_TEXTS[subtitles.partition(', ')[0]]}.")
     return list(dict.fromkeys(notes))
@@ -309,7 +315,8 @@ def _distinct_questions(part: pd.DataFrame) -> int:
     return len(part[["benchmark", "question_id"]].drop_duplicates())
 
 
-# The figures of a question, by the column of `Run.selection_frame`; those of `_SHOWN_IF_ANY` only where any is above 0.
+# Column of `Run.selection_frame` -> title of the figure per question. Those in `_SHOWN_IF_ANY` are shown only if a
+# value is above 0.
 _PER_QUESTION = {
     "n_pulls": "Frames scored",
     "n_encoded": "Frames encoded",
@@ -392,7 +399,7 @@ def _hours_table(frame: pd.DataFrame) -> Table:
 
 
 def grouped_answers(run: Run) -> pd.DataFrame:
-    """Return the lines of `run.answer_frame` whose question is one of a group that has an official score."""
+    """Return the lines of `run.answer_frame` whose question belongs to a group with an official score."""
     frame = run.answer_frame if run.answers else pd.DataFrame()
     if frame.empty:
         return frame
@@ -401,13 +408,13 @@ def grouped_answers(run: Run) -> pd.DataFrame:
 
 
 def group_means(part: pd.DataFrame, *, size: int) -> QuestionMeans:
-    """Return the official score of each group in `part`, its mean over seeds; the keys are the ids of its questions.
+    """Return the official score of each group in `part`, as the mean over seeds; a group's key holds its question ids.
 
-    A question that failed counts as wrong. Groups with a hidden answer are left out, and seeds that lack a question.
+    A failed question counts as wrong. Groups with a hidden answer are left out, and so are seeds that lack a question.
 
     Args:
         part: lines of one benchmark and configuration, from `grouped_answers`.
-        size: questions of a group.
+        size: number of questions in a group.
     """
     ids = {video: sorted(set(lines)) for video, lines in part.groupby("video", sort=False)["question_id"]}
     scores: dict[str, list[float]] = {}
@@ -427,7 +434,7 @@ def group_means(part: pd.DataFrame, *, size: int) -> QuestionMeans:
 
 def _scores_of_groups(part: pd.DataFrame, *, size: int) -> dict[str, float]:
     """The official score of each group by its video; a question that failed counts as wrong."""
-    # An answered question without a score has a hidden answer.
+    # An answered question has no score only if its right answer is hidden.
     is_hidden = part["score"].isna() & part["is_answered"].astype(bool)
     known = part["score"].fillna(0.0).astype(object).mask(is_hidden, None)
     return score_groups(zip(part["video"], part["question_id"], known, part["group"], strict=True), size=size)

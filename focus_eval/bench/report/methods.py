@@ -122,7 +122,7 @@ class _MethodsWriter:
         return sentences
 
     def _paper(self, sampler: str) -> str:
-        """The key of a sampler's paper, "" for this project's own; the name of a sampler that is not known."""
+        """The key of a sampler's paper, "" for a sampler of this project; for an unknown sampler, its name."""
         return str(SAMPLERS.fact(sampler, "paper", "")) if sampler in SAMPLERS else sampler
 
     def _samplers(self) -> list[str]:
@@ -143,7 +143,7 @@ class _MethodsWriter:
         return f"{row.encoder}{self._cite(_encoder_family(row.encoder))}{revision}{scan}"
 
     def _model(self, model: str, identity: Mapping[str, object]) -> str:
-        """A phrase for a model: name, citation and weights. Its own `frames` is not the K that it was shown."""
+        """A phrase for a model: name, citation and weights; without its option `frames`, which is not K."""
         weights = f" ({identity['weights']})" if identity.get("weights") else ""
         subtitles = f", subtitles {identity['subtitles']}" if identity.get("subtitles") else ""
         name = model.removesuffix(subtitles)

@@ -65,7 +65,7 @@ class FileEntry(NamedTuple):
         """Return the times of the keyframes in seconds; frame indices become `frame / fps`.
 
         Raises:
-            InvalidInput: frames, but no rate.
+            InvalidInput: the entry has frame numbers and `fps` is None.
         """
         if self.selection.keyframes is None:
             return list(self.shown)
@@ -102,16 +102,17 @@ def file_entry(
     k: int = 0,
     **fields: Any,
 ) -> FileEntry:
-    """Return what a file states of one question, after checking it.
+    """Return the entry of one question, after checking it.
 
     Args:
-        sampler: its name in a row of ours, else the format's.
-        keyframes, times_seconds: ascending, a frame may repeat (BOLT's may); None if not stated, one of the two is.
+        sampler: name of the sampler in our rows, else name of the format.
+        keyframes, times_seconds: ascending; a frame may repeat, as in BOLT's files. Exactly one of the two is None.
         k: requested frames; 0 for the number of keyframes.
-        fields: others of a `SelectionRow` that the file states: benchmark, video, n_frames, fps, scales, pulls, clips.
+        fields: further fields of a `SelectionRow` that the file states: benchmark, video, n_frames, fps, scales, pulls,
+            clips.
 
     Raises:
-        SelectionMismatch: frames or times that do not ascend from 0, or scales or relevance of another number.
+        SelectionMismatch: frames or times do not ascend from 0 on, or scales or relevance differ from them in number.
     """
     place = f"{location} ({question_id})" if location else question_id
     shown_values = times_seconds if keyframes is None else keyframes
@@ -180,7 +181,7 @@ def holds_own_rows(path: Path) -> bool:
 
 
 def _row_files(folder: Path) -> list[Path]:
-    """The files of selection rows in a run's folder, in its `selections/`, or in one part of that; no costs."""
+    """Files of selection rows, without costs, in the folder of a run, of its `selections/`, or of one part."""
     inside = folder / "selections" if (folder / "selections").is_dir() else folder
     files = [*inside.glob("*"), *inside.glob("*/*")]
     return sorted(file for file in files if file.suffix in _SUFFIXES and file.name != "costs.parquet")
@@ -204,7 +205,7 @@ def _of_one_sampler(
 ) -> list[tuple[str, Mapping[str, object]]]:
     """Return the rows of `sampler` (a name or a selection id), or all if it is None.
 
-    Raises SelectionMismatch if none are left, or they are of several selections.
+    Raises SelectionMismatch if no rows are left, or if the rows are of several selections.
     """
     if sampler is not None:
         named_rows = [

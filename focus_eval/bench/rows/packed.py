@@ -17,9 +17,9 @@ from focus_eval.core.errors import DamagedFile, InvalidInput
 from focus_eval.core.files import replace_file
 from focus_eval.keyframes.rows.files import locked_at_once
 
-# Checksums inside the zip (sha256sum format); not unpacked, since the run may grow.
+# File of checksums inside the zip (sha256sum format). It is not unpacked, since it would be wrong once the run grows.
 SUMS_FILE = "SHA256SUMS"
-# Parts may be links, one level below `selections/` and `answers/`: `*/*` follows them, `**` does not.
+# Folders whose parts lie one level below. Parts may be links: search with `*/*`, which follows links unlike `**`.
 _PARTS = ("selections", "answers")
 _ROWS = ("*.json", "*.jsonl", "*.parquet")
 _PACKED_FILES = (
@@ -28,8 +28,8 @@ _PACKED_FILES = (
 )  # fmt: skip
 _PICTURES = ("figures/*", "report_thumbnails/*")
 _PACKED_ALREADY = {".parquet", ".png", ".jpg", ".pdf"}
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same rows give the same file
-# Guard against zip bombs: our rows compress to about a twentieth.
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # one fixed date, so that the same rows give the same file
+# Limits against zip bombs: growth factor, and bytes allowed in any case. Our rows compress to about a twentieth.
 _MOST_GROWTH, _ALWAYS_BYTES = 200, 64_000_000
 _BLOCK_BYTES = 1 << 20
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/+")
@@ -46,8 +46,8 @@ def pack_run(folder: Path, out: Path, *, pictures: bool = False) -> list[str]:
         pictures: pack figures and linked thumbnails too.
 
     Raises:
-        InvalidInput: no run, a broken link, or an `out` that cannot be written.
-        RunError: a run is writing here.
+        InvalidInput: `folder` is no run or has a broken link, or `out` cannot be written.
+            RunError: a run is writing to `folder`.
     """
     check_links(folder)
     if out.suffix != ".zip":
@@ -85,9 +85,10 @@ def unpack_run(file: Path, out: Path | None = None) -> Path:
     A failure leaves no files behind.
 
     Raises:
-        DamagedFile: not a zip file, or content that does not match its checksums.
-        InvalidInput: an `out` that is not empty, or a zip file that is no packed run: a path out of its folder, a link,
-            a repeated name, or more data than a run of this size can hold.
+        DamagedFile: `file` is no zip file, or its content does not match the checksums.
+            InvalidInput: `out` is not empty, or the zip file is no packed run: it has a path that leaves the folder, a
+                link,
+                a repeated name, or more data than a run of this size can hold.
     """
     with _opened(file) as packed:
         run, entries = _checked(packed, file)
@@ -108,7 +109,7 @@ def unpack_run(file: Path, out: Path | None = None) -> Path:
 def run_folder(path: Path) -> Path:
     """Return the folder of a run: `path` itself, or, for a packed `.zip`, a temporary folder with its content.
 
-    This process unpacks a file once, and removes the folder when it ends.
+    A process unpacks each file once, and removes the temporary folder when it ends.
 
     Raises:
         InvalidInput: as `unpack_run`.
@@ -203,14 +204,14 @@ def _checked(packed: zipfile.ZipFile, file: Path) -> tuple[str, dict[str, zipfil
 
 
 def _bad_name(name: str) -> str:
-    """Why a zip entry of this path is refused, as the end of a sentence; "" if it is fine."""
+    """The reason, as the end of a sentence, why a zip entry of this path is refused; "" if it is accepted."""
     if any(part in ("", ".", "..") for part in name.split("/")):
         return "leads out of its folder"
     return "has a character that no path of a run has" if re.search(r"[\x00-\x1f\\]", name) else ""
 
 
 def _bad_kind(entry: zipfile.ZipInfo) -> str:
-    """Why a zip entry of this type or compression is refused, as the end of a sentence; "" if it is fine."""
+    """The reason, as the end of a sentence, why this kind of zip entry is refused; "" if it is accepted."""
     mode = entry.external_attr >> 16
     if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
         return "is a link or a device"
@@ -232,7 +233,7 @@ def _extract(packed: zipfile.ZipFile, entries: dict[str, zipfile.ZipInfo], folde
         target = folder / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            # At most the stated size is read, and another one is an error.
+            # zipfile reads at most the stated size, and raises an error if the content has another size.
             with packed.open(entry) as source, open(target, "xb") as written:
                 digest = _copy(source, written)
         except (FileExistsError, NotADirectoryError) as error:

@@ -1,8 +1,8 @@
-"""Records size and time of change of the videos behind the rows of a part, to notice files exchanged since.
+"""Records size and change time of the videos behind the rows of a part, to notice files replaced later.
 
     part/videos.json    {"benchmark": .., "folder": .., "videos": {"a.mp4": [[bytes, mtime_ns], ..]}}
 
-A video has one state, or several if its rows are of several files.
+A video has one state, or several if its rows were made from several versions of the file.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class SeenVideos:
     """The videos behind the rows of a part, as its runs saw them.
 
     Args:
-        benchmark: as in the rows.
-        folder: of the videos, when they were last seen.
-        videos: video -> states of its file, one for each file that its rows are of, in order.
+        benchmark: name of the benchmark in the rows.
+        folder: folder of the videos when they were last seen.
+        videos: video -> states of its file, one for each version that its rows were made from, in order.
     """
 
     benchmark: str
@@ -39,9 +39,9 @@ class SeenVideos:
     videos: Mapping[str, tuple[SeenState, ...]] = field(default_factory=dict)
 
     def changed(self, folder: str, states: Mapping[str, SeenState]) -> list[str]:
-        """Return the videos whose file is another than before, in the order of `states`.
+        """Return the videos whose file differs from the recorded one, in the order of `states`.
 
-        In another folder only sizes count: a copy need not keep times.
+        If `folder` is not the recorded folder, only sizes are compared, because a copy may have another change time.
         """
         last = {video: self.videos[video][-1] for video in states if video in self.videos}
         is_moved = folder != self.folder
@@ -52,11 +52,11 @@ class SeenVideos:
         ]
 
     def updated(self, folder: str, states: Mapping[str, SeenState], mixed: Collection[str]) -> SeenVideos:
-        """Return the record after a start that saw `states`; `mixed` keep their rows of earlier states."""
+        """Return the record after a start that saw `states`; videos in `mixed` keep rows of earlier states."""
         videos = dict(self.videos)
         for video, state in states.items():
             earlier = videos.get(video, ())
-            # A change of time or inode alone replaces the last state.
+            # If only the change time differs, the file is the same: replace the last state.
             is_same = bool(earlier) and video not in self.changed(folder, {video: state})
             videos[video] = (*(earlier[:-1] if is_same else earlier if video in mixed else ()), state)
         return SeenVideos(benchmark=self.benchmark, folder=folder, videos=videos)
@@ -77,6 +77,6 @@ def read_seen_videos(part: Path, benchmark: str = "") -> SeenVideos:
 
 
 def write_seen_videos(part: Path, record: SeenVideos) -> None:
-    """Write the record of a part, whole or not at all, if it changes."""
+    """Write the record of a part if it has changed; the file is written completely or not at all."""
     if record != read_seen_videos(part, record.benchmark):
         write_sealed_json(part / SEEN_VIDEOS_FILE, asdict(record))

@@ -45,33 +45,34 @@ if TYPE_CHECKING:
 
 ItemT = TypeVar("ItemT")
 
-# In a cell's folder: what the model was sent first.
+# File in a cell's folder with the first prompt that the model was sent.
 PROMPT_FILE = "prompt.json"
-# Beside runs: the rows that they share.
+# Folder beside runs with the rows that they share.
 POOL_NAME = "pool"
 # Columns whose shape varies from row to row are stored as JSON text.
 JSON_COLUMNS = (
     "options", "changed_options", "facts", "clips", "seconds", "tokens", "gmacs", "decoded", "encoded",
     "text_pulls", "asked", "evidence_intervals", "frame_seconds",
 )  # fmt: skip
-# Rows held as Python objects, and rows per Parquet group; a row with pulls takes up to 100 KB.
+# Number of rows held as Python objects, and rows per Parquet group. Both are small, since a row with pulls takes up to
+# 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256
-# Interned texts while a file is read: how many, and the longest one.
+# Limits of texts that are interned while a file is read: number of texts, and length of a text.
 MOST_SHARED, MAX_SHARED_TEXT = 10_000, 300
-MAX_NAME_BYTES = 255  # on every usual file system
+MAX_NAME_BYTES = 255  # limit of a file's name on every usual file system
 
 
 def parquet_records(path: Path, *, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file, with JSON columns decoded.
 
     Args:
-        columns: only these; the others are not read.
+        columns: names of the columns to read; None reads all.
 
     Raises:
         InvalidInput: a file that is missing or damaged; names it.
     """
     with _readable(path) as file:
-        # A few columns are short; rows with their lists of pulls are read a few at a time.
+        # Rows with lists of pulls are large, so read only a few at a time.
         n_rows = 4096 if columns is not None and "pulled_frames" not in columns else BATCH_ROWS
         batches = file.iter_batches(batch_size=n_rows, columns=columns, use_threads=False)
         known_values: dict[tuple[bool, str], object] = {}
@@ -135,7 +136,7 @@ def parquet_writer(
 class RowsByKey(Generic[ItemT]):
     """Finds rows by key in a stream that is roughly in the order of the requests.
 
-    Rows passed on the way to a requested row are kept in memory until they are requested.
+    Rows that come before a requested row are kept in memory until they are requested.
     """
 
     def __init__(self, rows: Iterable[ItemT], *, key: Callable[[ItemT], Hashable]) -> None:
@@ -144,7 +145,7 @@ class RowsByKey(Generic[ItemT]):
         self._kept: dict[Hashable, ItemT] = {}
 
     def take(self, key: Hashable) -> ItemT | None:
-        """Return the row of `key`, once; None if there is none, after reading the whole stream."""
+        """Return and forget the row of `key`; None, after reading the whole stream, if there is no such row."""
         while key not in self._kept:
             try:
                 row = next(self._rows)
@@ -226,7 +227,7 @@ Key = tuple[str, str, str]
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """Return the runs one level below `folder`; [] if `folder` holds rows itself, and is a run."""
+    """Return the runs one level below `folder`; [] if `folder` holds rows and so is itself a run."""
     kinds = ("selections", "answers")
     if not folder.is_dir() or any((folder / kind).is_dir() for kind in kinds):
         return []
@@ -239,18 +240,17 @@ _PARQUET = ("rows.parquet", "costs.parquet")
 
 
 class StoredRows(Collection[RowT]):
-    """The rows of one part, from its Parquet files and its JSON lines; each key once.
+    """The rows of one part, from its Parquet files and its JSON lines; one row per key.
 
-    Of several rows of one key the first without an error counts: a question that failed was asked again. Every
-    iteration reads the files again, so memory does not grow with the number of rows; for JSON lines the keys are kept
-    in memory.
+    If a key has several rows, because a failed question was asked again, the first row without an error counts. Every
+    iteration reads the files again, so memory does not grow with the number of rows, except for the keys of JSON lines.
 
     Args:
-        folder: of the part.
+        folder: folder of the part.
         kind: `SelectionRow` or `AnswerRow`.
 
     Raises:
-        InvalidInput: on iteration, a file that is damaged, holds other rows, or was changed by a run meanwhile.
+        InvalidInput: on iteration, a file is damaged, holds rows of another kind, or was changed by a run meanwhile.
     """
 
     def __init__(self, folder: Path, kind: type[RowT]) -> None:
@@ -279,7 +279,7 @@ class StoredRows(Collection[RowT]):
         yield from slim
 
     def __len__(self) -> int:
-        """Number of keys; each counts once however many rows it has."""
+        """Number of keys; a key with several rows counts once."""
         return len(self._counting) if self._lines else sum(1 for _ in self.states())
 
     def __contains__(self, row: object) -> bool:
@@ -298,10 +298,10 @@ class StoredRows(Collection[RowT]):
     def counts(self, question_ids: Collection[str] | None = None) -> tuple[int, int]:
         """Return the numbers of questions with a row, and of those whose row is an error.
 
-        Fast, for a look at a run that goes on: reads ids and errors alone, and checks no digest.
+        Fast, for showing the progress of a run: reads only ids and errors, and checks no digest.
 
         Args:
-            question_ids: count these only; None counts all.
+            question_ids: questions to count; None counts all.
 
         Raises:
             InvalidInput: a file that cannot be read, or was changed by a run meanwhile.
@@ -310,7 +310,7 @@ class StoredRows(Collection[RowT]):
         if not self._lines and question_ids is None:
             if not self._parquet:
                 return 0, 0
-            # The rows of a Parquet file have different questions.
+            # No two rows of a Parquet file have the same question, so the number of rows is the number of questions.
             errors = _unchecked_columns(self._parquet[0], ["error"])["error"]
             return len(errors), len(errors) - errors.null_count
         is_failed: dict[str, bool] = {}
@@ -325,8 +325,8 @@ class StoredRows(Collection[RowT]):
     def in_order(self, keys: Iterable[Key]) -> Iterator[RowT]:
         """Yield the rows of `keys` in that order.
 
-        Rows that come before a requested one are kept in memory until requested: few if the order is about that of the
-        files.
+        Rows that come before a requested row are kept in memory until they are requested: few rows, if `keys` are
+        roughly in the order of the files.
 
         Raises:
             KeyError: a key without a row.
@@ -341,7 +341,7 @@ class StoredRows(Collection[RowT]):
 
     @cached_property
     def _counting(self) -> dict[Key, tuple[int, int, str | None]]:
-        """By key, the valid row's (file, number in the file, error); file 0 is the Parquet file."""
+        """Key -> (file, number in the file, error) of the row that counts; file 0 is the Parquet file."""
         counting: dict[Key, tuple[int, int, str | None]] = {}
         finished = ((0, number, key, error) for number, (key, error) in enumerate(self._parquet_states()))
         lines = (
@@ -390,7 +390,7 @@ class StoredRows(Collection[RowT]):
         cost_of = RowsByKey(parquet_records(costs), key=lambda cost: tuple(cost[name] for name in keys))
         columns = [name for name in parquet_columns(rows) if name not in self._left_out]
         for row in parquet_records(rows, columns=columns if self._left_out else None):
-            # A kill during compaction may leave costs of rows that are still lines.
+            # A run killed during compaction may leave costs of rows that are still JSON lines, so look costs up by key.
             cost = cost_of.take(tuple(row[name] for name in keys))
             if cost is None:
                 raise InvalidInput(
@@ -443,7 +443,7 @@ def _unchecked_columns(path: Path, columns: list[str]) -> pa.Table:
         raise _unreadable(path, error) from error
 
 
-# Our rows begin with the question and end with the error, so most lines need not be parsed.
+# Our rows begin with the question and end with the error, so these patterns save parsing most lines as JSON.
 _QUESTION_ID = re.compile(rb'\{"benchmark":"[^"\\]*","question_id":"([^"\\]*)"')
 _NO_ERROR = b',"error":null}\n'
 
@@ -466,14 +466,17 @@ COST_COLUMNS = ("forwards", "scan_forwards", "seconds", "device", "decoded", "as
 
 
 class FinishedQuestions:
-    """Questions of one part that have a row; reads keys only, and in a later call only rows added since."""
+    """The questions of one part that have a row.
+
+    Reads only keys, and at a later call only the rows added since the last call.
+    """
 
     def __init__(self, folder: Path, kind: type[DataclassInstance]) -> None:
         self._folder = folder
         self._known = {declared.name for declared in fields(kind)}
         self._kind = kind.__name__
         self._ids: set[str] = set()
-        self._read: dict[Path, tuple[int, int]] = {}  # bytes and lines
+        self._read: dict[Path, tuple[int, int]] = {}  # file -> bytes and lines read so far
         self._parquet: tuple[int, int] | None = None
 
     def ids(self) -> set[str]:
@@ -519,8 +522,8 @@ class FinishedQuestions:
 def compact(folder: Path, kind: type[RowT], order: list[str], *, in_use: Collection[Path] = ()) -> None:
     """Move the rows in the JSON lines of `folder` into its two Parquet files, sorted by the question ids `order`.
 
-    Safe to kill: lines are deleted only once both files are in place. Files in `in_use` are still being written by
-    others: their rows are read, and the files stay.
+    May be killed at any time, since lines are deleted only once both files are in place. Files in `in_use` are being
+    written by another process: their rows are read, and the files stay.
 
     Raises:
         InvalidInput: a row of a question that is not in `order`.
@@ -553,7 +556,7 @@ def set_damaged_files_aside(folder: Path, kind: type[RowT], *, in_use: Collectio
             for path in parquet:
                 parquet_columns(path)
         except DamagedFile:
-            # Remove the rows file first: rows without costs cannot be read.
+            # Rename the rows first: rows without costs cannot be read, costs without rows can.
             for path in parquet:
                 if path.exists():
                     set_aside(path, "its questions are asked again")
@@ -593,7 +596,7 @@ def part_writer(folder: Path, kind: type[RowT]) -> Iterator[Callable[[RowT], Non
     keys = [name for name in names if name in KEY_COLUMNS]
     for left_by_a_kill in folder.glob(".*.parquet.*.part"):
         left_by_a_kill.unlink()
-    # Replace the costs first: costs without rows are readable, rows without costs are not.
+    # Replace the costs first: a part with costs but no rows can be read, a part with rows but no costs cannot.
     with (
         replace_file(folder / "rows.parquet") as rows_file,
         replace_file(folder / "costs.parquet") as costs_file,
@@ -602,7 +605,7 @@ def part_writer(folder: Path, kind: type[RowT]) -> Iterator[Callable[[RowT], Non
     ):
 
         def write(row: RowT) -> None:
-            """Append `row`: its costs to one file, all else to the other."""
+            """Append the costs of `row` to `costs.parquet`, and its remaining fields to `rows.parquet`."""
             values = values_of(row)
             write_row(values)
             write_costs(values)
@@ -616,7 +619,7 @@ def write_run(
     """Add the rows of one selection, and of one model's answers, to a run's folder; return the files written.
 
     Args:
-        name: of the selection, by default its sampler; an earlier one of the same name and K is replaced.
+        name: name of the selection, by default its sampler. A selection of the same name and K is replaced.
     """
     part = f"{name or selections[0].sampler}-k{selections[0].k}"
     path = folder / "selections" / part_name(part, location=folder) / "rows-0.jsonl"
@@ -637,7 +640,7 @@ def write_parts(
     """Add the rows of one log to a run's folder, streaming them; return the files written.
 
     Args:
-        parts: folder names of its selections and its answers; existing ones are replaced.
+        parts: folder names of the log's selections and answers; existing folders are replaced.
         cell: content of the answers' `cell.json`.
     """
     places = (folder / "selections" / parts[0], folder / "answers" / parts[1])
@@ -653,10 +656,10 @@ def write_parts(
 
 
 def part_name(text: str, *, location: Path) -> str:
-    """Return `text` as the name of a part's folder: "_" for characters that Windows or a path refuse.
+    """Return `text` as the name of a part's folder, with "_" for characters that Windows or a path do not allow.
 
     Raises:
-        InvalidInput: too long for a folder's name.
+        InvalidInput: `text` is too long for the name of a folder.
     """
     if len(text.encode()) > MAX_NAME_BYTES:
         raise InvalidInput(

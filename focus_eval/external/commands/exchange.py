@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from focus_eval.core.types import Question
     from focus_eval.keyframes.rows.records import SelectionRow
 
-# Assumed rate for even and random frames where the file's rate is unknown; everything else is in seconds.
+# Frame rate assumed for the even and random baselines if the file's rate is unknown. All other figures use seconds.
 NOMINAL_FPS = 30.0
-# A file of another version of the videos may have frames past the end in each of thousands of rows.
+# Limit of printed sentences: a file made from another version of the videos may have thousands of frames past the end.
 MAX_LEFT_OUT_LINES = 5
 
 
@@ -101,11 +101,11 @@ def _rate_notes(without_rate: Sequence[str], cases: Sequence[EvidenceCase]) -> l
 
 
 def known_scenes(path: Path, known_ids: set[str], *, allow_outside: bool) -> tuple[dict[str, Scenes], list[str]]:
-    """Return the scenes of known questions by id, and a note on scenes of other ids.
+    """Return the scenes of known questions by id, and a note on scenes of unknown ids.
 
     Args:
-        allow_outside: False refuses scenes of other ids (InvalidInput). A file without any known question is refused
-            either way.
+        allow_outside: False refuses a file with scenes of unknown ids (InvalidInput). A file without any known question
+            is always refused.
     """
     from focus_eval.bench.report.recall import read_scenes
 
@@ -127,7 +127,7 @@ def _scene_tables(
     cases: Sequence[EvidenceCase],
     rows_by_name: Mapping[str, Sequence[SelectionRow]],
 ) -> list[Table]:
-    """A table of hits of the annotated intervals, if there are any, and one of the scenes, if given."""
+    """A table of hits of the annotated intervals if there are any, and a table of scenes if scenes are given."""
     from focus_eval.external.selection_layouts import interval_table, scene_table
 
     intervals = {
@@ -152,7 +152,7 @@ def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question])
 
 
 def print_left_out(sentences: Sequence[str]) -> None:
-    """Print the first few sentences about what was left out of the files, and the number of the others."""
+    """Print the first few sentences about items left out of the files, and the number of further sentences."""
     shown = sentences if len(sentences) <= MAX_LEFT_OUT_LINES + 1 else sentences[:MAX_LEFT_OUT_LINES]
     for sentence in shown:
         print_folded(sentence)
@@ -187,7 +187,7 @@ def _load(
 ) -> tuple[dict[str, list[SelectionRow]], list[str]]:
     """Return the rows of each file by the name of its selection, and a sentence for each item that was left out.
 
-    Raises InvalidInput for two selections of one name.
+    Raises InvalidInput if two selections have the same name.
     """
     from focus_eval.bench.benchmarks.registry import frame_rates
     from focus_eval.external.imports.loading import load_selections, selection_rows
@@ -242,7 +242,7 @@ def evidence(
 def _answer_tables(
     run: Run, policy: str, is_within: bool, measures: Sequence[str], distance: float, min_seconds: float
 ) -> list[Table]:
-    """The tables of `evidence`; `policy` is a rule, the file of one, or ""."""
+    """The tables of `evidence`; `policy` is a rule, a file with a rule, or ""."""
     from focus_eval.bench.report.measures import unnamed_video_notes
     from focus_eval.external.evidence import evidence_tables
     from focus_eval.external.within import within_tables
@@ -258,7 +258,7 @@ def _answer_tables(
 
 
 def _of_research(name: str) -> Any:
-    """The entry point `name` of the research package, which is installed from a clone only."""
+    """The entry point `name` of the research package, which only a clone of the repository installs."""
     return offered(name, offered_by="focus_eval_research", install="in a clone: pip install -e research")
 
 

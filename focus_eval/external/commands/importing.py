@@ -92,9 +92,9 @@ def import_(
 def _annotated_questions(
     benchmark: str, annotations: Path | None, scenes: Path | None, *, allow_outside: bool
 ) -> tuple[Sequence[Question] | None, list[str]]:
-    """Return the annotation's questions, with the scenes of a file as their evidence, and notes on other scenes.
+    """Return the annotation's questions, with the scenes of a file as their evidence, and notes on unused scenes.
 
-    Without an annotation there are no questions: None.
+    Without an annotation the questions are None.
     """
     from focus_eval.bench.benchmarks.registry import read_annotations
     from focus_eval.bench.report.recall import with_scenes
@@ -123,7 +123,7 @@ def _import_selections(
     model: str,
     to: str | None,
 ) -> None:
-    """Write a file's selections as Parquet, or as a run's folder with its answers, and print what was read."""
+    """Write a file's selections as Parquet, or with its answers as a run folder, and print what was read."""
     from focus_eval.bench.benchmarks.registry import frame_rates, read_rates
     from focus_eval.bench.rows.store import write_run
     from focus_eval.external.imports.loading import (
@@ -160,7 +160,7 @@ def _import_selections(
 
 
 def _aks_line(entries: Mapping[str, FileEntry], rate_of: Mapping[str, VideoRate] | None) -> str:
-    """Say how a file of AKS selections was made."""
+    """A sentence on the settings with which a file of AKS selections was made."""
     from focus_eval.external.imports.aks_settings import infer_settings
 
     if rate_of is None or any(entry.selection.keyframes is None for entry in entries.values()):
@@ -173,7 +173,7 @@ def _aks_line(entries: Mapping[str, FileEntry], rate_of: Mapping[str, VideoRate]
 
 
 def _import_logs(file: Path, out: Path, values: Mapping[str, Any], **sources: Any) -> None:
-    """Write the logs as a run's folder, with `values` as options, and print their number."""
+    """Write the logs as a run folder, read with the options `values`, and print how many there were."""
     from focus_eval.external.imports.log_import import LogOptions
 
     n_logs = import_logs(file, out, options=make("import lmms", LogOptions, values), **sources)
@@ -247,7 +247,7 @@ def _described(log: LogImport) -> list[str]:
 
 
 def _frames(log: LogImport) -> str:
-    """K and what the log says of the fed frames, as text."""
+    """K, and what the log states about the fed frames, as text."""
     counts, options = log.counts, log.options
     n_with = counts.answers - counts.without_frames
     parts = [f"K = {log.k}"]

@@ -1,4 +1,4 @@
-"""Lists the commands for results of others; the command line joins four such lists."""
+"""Lists the commands for results of others; the command line joins this list with three more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from focus_eval.external.commands.audit import audit
 from focus_eval.external.commands.exchange import evidence, predict, recall
 from focus_eval.external.commands.importing import import_
 
-# Each command with the example that its help ends with, by heading. The most used come first.
+# Heading -> command name -> function and the example at the end of its help. The most used commands come first.
 COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
     "Results of others": {
         "import": (

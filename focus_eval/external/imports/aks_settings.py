@@ -2,8 +2,8 @@
 
     print(infer_settings((row.keyframes, row.n_frames, row.fps) for row in rows))
 
-AKS takes `K / 2^d` of the candidates of a part at depth `d`, so that the halves of a part that was split hold equally
-many frames, and those of a kept part only by chance. `AKS 32` names a method only together with these settings: with
+AKS takes `K / 2^d` candidates of a part at depth `d`. So the two halves of a split part hold equally many frames, and
+the halves of an unsplit part do so only by chance. "AKS 32" names a method only together with these settings: with
 t1 = 0.8 nearly every video is split to the end, with t1 = 0.37 most files are plain Top-K.
 """
 
@@ -16,9 +16,9 @@ import numpy as np
 
 from focus_eval.core.types import IntArray
 
-# A depth counts as split if a larger share of its parts has equal halves (by chance at most half).
+# A depth counts as split if more than this share of its parts has equal halves. By chance at most half would.
 SPLIT_SHARE = 0.6
-# With fewer frames equal halves are too often chance.
+# Least K to infer from: with fewer frames, equal halves are too often chance.
 MIN_FRAMES = 16
 # Share of the questions whose whole video AKS keeps at each t1, by K: BLIP's relevance of 976 questions of
 # LongVideoBench in the world `measured` (docs/simulation.md).
@@ -34,10 +34,10 @@ class AksSettings:
     """How a file of AKS selections was made.
 
     Args:
-        questions: those with more candidates than K, all frames on the grid of one frame a second.
-        off_grid: questions left out, since a frame of theirs is no multiple of `int(fps)`.
-        whole: questions whose video was not split: their selection is plain Top-K.
-        depth: levels to which the other videos were split; 0 where none was.
+        questions: number of questions with more candidates than K and all frames on the grid of one frame a second.
+        off_grid: number of questions left out because one of their frames is no multiple of `int(fps)`.
+        whole: number of questions whose video was not split, so that their selection is plain Top-K.
+        depth: number of levels to which the remaining videos were split; 0 if none was split.
     """
 
     k: int
@@ -48,7 +48,7 @@ class AksSettings:
 
     @property
     def t1(self) -> float | None:
-        """Threshold that keeps as many whole videos under BLIP's relevance; None without questions or a table for K."""
+        """Threshold at which AKS leaves as many videos unsplit under BLIP's relevance; None if unknown for this K."""
         if self.k not in WHOLE_SHARES or not self.questions:
             return None
         share = self.whole / self.questions
@@ -67,13 +67,13 @@ class AksSettings:
 
 
 def infer_settings(selections: Iterable[tuple[Sequence[int], int, float]]) -> AksSettings | None:
-    """Return how a file of AKS selections was made; None where that cannot be inferred.
+    """Return how a file of AKS selections was made; None if that cannot be inferred.
 
-    That is where no question has more candidates than frames, or all have fewer than 16 frames. A single level of
-    splits is not told from chance.
+    It cannot be inferred if no question has more candidates than K, or if K is below 16. A single level of splits
+    cannot be told from chance.
 
     Args:
-        selections: keyframes, frames of the video and its rate, a triple a question.
+        selections: (keyframes, number of frames of the video, its frame rate) of each question.
     """
     parts, off_grid, k = [], 0, 0
     for keyframes, n_frames, fps in selections:
@@ -90,19 +90,20 @@ def infer_settings(selections: Iterable[tuple[Sequence[int], int, float]]) -> Ak
     depth = 0
     while counts and depth < k.bit_length() - 1:
         equal, total = np.sum([levels[depth] for levels in counts], axis=0)
-        # At depth 0 some videos are kept whole, however deep others are split.
+        # The share of depth 0 cannot end the search: some videos stay unsplit however deep others are split.
         if depth > 0 and equal <= SPLIT_SHARE * total:
             break
         depth += 1
-    # Halves of a kept part may be equal by chance; the halves of these then rarely are.
+    # The two halves of an unsplit video may hold equally many frames by chance. So a video counts as split only if at
+    # least one of its halves also has two equal halves.
     whole = sum(levels[0][0] == 0 or depth < 2 or levels[1][0] == 0 for levels in counts)
     return AksSettings(k=k, questions=len(counts), off_grid=off_grid, whole=whole, depth=depth if depth > 1 else 0)
 
 
 def _equal_halves(positions: IntArray, n: int, k: int) -> list[tuple[int, int]]:
-    """Return, by depth of splitting, (parts with equally many `positions` in both halves, parts looked at).
+    """Return for each depth (number of parts with equally many `positions` in both halves, number of parts checked).
 
-    The first part is `[0, n)`; only the halves of such parts are parts of the next depth.
+    Depth 0 has one part, `[0, n)`. The parts of the next depth are the halves of the parts with equal halves.
     """
     levels, parts = [], [(0, n)]
     for depth in range(k.bit_length() - 1):

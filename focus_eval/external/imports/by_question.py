@@ -1,6 +1,6 @@
 """Formats whose entries name their question: published files of several papers, and a log of lmms-eval as frames.
 
-ToolMerge's `frames_used`, contrary to its README, are not native frame indices: they count on a grid of 2 frames per
+ToolMerge's `frames_used` are not native frame indices as its README says, but positions on a grid of 2 frames per
 second (`frames_used / timestamps_used` is 2 in every row of the published files). Only its times are read.
 """
 
@@ -86,7 +86,7 @@ class BoltFormat(SelectionFormat):
     def read(self, source: Source) -> Iterable[FileEntry]:
         """Yield the selection of each entry, times in seconds.
 
-        Where the file's id is unknown, the question is found by video and text. Raises SelectionMismatch for a file of
+        If no question has the entry's id, find the question by video and text. Raises SelectionMismatch if an entry has
         another form.
         """
         if not isinstance(source.data, Mapping):
@@ -102,7 +102,8 @@ class BoltFormat(SelectionFormat):
                     raise SelectionMismatch(f"{source.path.name}: {location}: needs `question_id` and `frames`")
                 question_id = str(entry["question_id"])
                 if question_id not in known_ids:
-                    # MLVU has no ids: BOLT writes the video's name there, and only the text tells its questions apart.
+                    # MLVU has no question ids, so BOLT writes the video's name as the id. Find the question by video
+                    # and text instead.
                     question_id = by_text.get((_video_stem(video), str(entry.get("question", "")).strip()), question_id)
                 yield from source.selection(
                     entry["frames"], question_id=question_id, location=location, video=str(video)
@@ -114,7 +115,7 @@ class Wfs(SelectionFormat):
     """WFS-SB's copy of the annotation.
 
     Args:
-        field: name of the field of frames; None for the first of the usual ones in the file.
+        field: name of the field that holds the frames; None takes the first of the usual names that the file has.
     """
 
     name: ClassVar[str] = "wfs"
@@ -128,7 +129,7 @@ class Wfs(SelectionFormat):
         return is_list_of_rows(source.data)
 
     def read(self, source: Source) -> Iterable[FileEntry]:
-        """Yield the selection of each row, from the named field of frames or the first of the usual ones."""
+        """Yield the selection of each row, from `field` or the first usual field that the file has."""
         rows = source.records()
         frames_field = self.field or _first_field(rows, _FRAME_FIELDS, source.path, "frames")
         id_field = _first_field(rows, _ID_FIELDS, source.path, "an id")
@@ -145,13 +146,13 @@ class Answers(SelectionFormat):
 
     Args:
         id: the question's id in the annotation.
-        times, frames: keyframes in seconds, or as frame indices of the file; one of the two.
+        times, frames: keyframes in seconds, or as frame indices of the video file; name one of the two.
         answer: the option letter that the model gave; null if it gave none.
         correct_answer, correct: the right letter, and whether the answer is right; "" if the file has none.
     """
 
     name: ClassVar[str] = "answers"
-    # Must be named, never detected: an annotation's `answer` is the correct one, and a model's looks the same.
+    # Never detected, must be named: an annotation also has a field `answer`, with the correct letter.
     summary: ClassVar[str] = "rows of id, times or frames, and the model's answer, in fields that the options name"
 
     id: str = "id"
@@ -202,7 +203,7 @@ class ToolMerge(Answers):
         return is_list_of_rows(source.data, "uid", "timestamps_used")
 
     def read(self, source: Source) -> Iterable[FileEntry]:
-        """Yield the selections with their answers; raise SelectionMismatch if the caller names frames as the unit."""
+        """Yield the selections with their answers; raise SelectionMismatch if the caller sets the unit to "frames"."""
         if source.unit != "seconds":
             raise SelectionMismatch(
                 f"{source.path.name}: ToolMerge's frames_used count on a grid of 2 frames per second, not in the file; "
@@ -213,16 +214,18 @@ class ToolMerge(Answers):
 
 @dataclass(frozen=True, kw_only=True)
 class Lmms(SelectionFormat):
-    """One log of lmms-eval, its frames alone; `focus-eval import lmms` also reads its answers.
+    """One log of lmms-eval, of which only the frames are read; `focus-eval import lmms` also reads its answers.
 
     Args:
-        frames_field: field of the document with the frames that were fed; must be named, for a log may hold others.
+        frames_field: field of the document with the frames that were fed. There is no default, because a log may have
+            several
+            fields of frames.
         id_field: field with the question's id in the annotation.
         run: name of the run, if the file holds several.
     """
 
     name: ClassVar[str] = "lmms"
-    # Never detected: its field has to be named.
+    # Never detected, since the caller must name the field of frames.
     summary: ClassVar[str] = "a log of lmms-eval (options `frames_field`, `id_field`, `run`)"
 
     frames_field: str = ""
@@ -277,7 +280,8 @@ def _first_field(rows: Sequence[Mapping[str, object]], names: Sequence[str], pat
 def _answer(row: Mapping[str, Any], shape: Answers, *, location: str) -> Verdict:
     """Return the answer in `row`, whose field names `shape` gives.
 
-    Raises SelectionMismatch for an answer that is no letter A to H or null, or a verdict that contradicts the letters.
+    Raises SelectionMismatch if the answer is neither a letter A to H nor null, or if the verdict contradicts the
+    letters.
     """
     letter = row[shape.answer]
     if letter is not None and (not isinstance(letter, str) or len(letter) != 1 or letter not in LETTERS):

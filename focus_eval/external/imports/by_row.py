@@ -68,7 +68,7 @@ class PublicFocus(AksFormat):
         return _is_list_of_lists(source.data) and source.path.with_name(DETAILS_FILE).exists()
 
     def read(self, source: Source) -> Iterable[FileEntry]:
-        """Yield the selection of each row, with pulls and clips if there is a details file of as many entries."""
+        """Yield the selection of each row, with pulls and clips if a details file has as many entries."""
         if source.path.is_dir():
             source = replace(source, path=source.path / FRAMES_FILE)
         details_path, rows = source.path.with_name(DETAILS_FILE), [*source.rows_with_questions(source.data)]
@@ -92,7 +92,7 @@ class ListLines(SelectionFormat):
     """A CSV column of lists, as published for MaxInfo and CSTA (momentslab/frame-sampling).
 
     Args:
-        skip: lists before that of the first question, such as those of a run that began again in the same file.
+        skip: number of lists before that of the first question, e.g. if a run started again in the same file.
     """
 
     name: ClassVar[str] = "csv"
@@ -131,7 +131,8 @@ def _is_list_of_lists(data: object) -> bool:
 def _focus_details(entry: Any, values: Any, *, location: str) -> dict[str, Any]:
     """Return length, rate, pulls and clips in a row's details as keywords of a selection; {} without details.
 
-    Raises SelectionMismatch if its final frames differ from `values`, the selected ones, or a field is missing.
+    Raises SelectionMismatch if the final frames of `entry` differ from the selected frames `values`, or a field is
+    missing.
     """
     if not isinstance(entry, Mapping) or not entry:
         return {}
@@ -158,7 +159,7 @@ def _focus_clip(arm: Mapping[str, Any]) -> list[object]:
 
     Mean and radius are None for a clip without pulls.
     """
-    # FOCUS states the optimistic score and an inclusive end; an arm of ours is half-open with its radius apart.
+    # FOCUS states an inclusive end and the optimistic mean. Our clips have an exclusive end and a separate radius.
     start, stop, n_pulls = int(arm["start_frame"]), int(arm["end_frame"]) + 1, int(arm["samples_count"])
     is_final = int(arm["times_selected"]) > 0
     if n_pulls == 0:

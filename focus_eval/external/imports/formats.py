@@ -19,7 +19,7 @@ from focus_eval.core.resources import read_json
 from focus_eval.core.types import Question
 from focus_eval.external.imports.lmms_logs import short_text
 
-# Files that hold rows as lines, in columns, or packed.
+# Suffixes of files that `Source.data` must not read as one JSON value.
 _NOT_JSON = (".jsonl", ".parquet", ".csv", ".tsv", ".zip", ".npz", ".npy", ".pt", ".txt")
 
 
@@ -61,11 +61,11 @@ class Source:
     def selection(
         self, values: object, *, question_id: str, location: str, unit: str | None = None, **fields: Any
     ) -> Iterable[FileEntry]:
-        """Yield the entry with frames or times `values`; nothing for an empty one if `allow_missing`.
+        """Yield the entry with frames or times `values`; yield nothing if they are empty and `allow_missing` is set.
 
         Args:
-            unit: of this entry, if it is not that of the file.
-            fields: further ones of `file_entry`.
+            unit: unit of this entry, if it differs from that of the file.
+            fields: further arguments of `file_entry`.
 
         Raises:
             SelectionMismatch: no frames, or values that are not of `unit`; names file and entry.
@@ -84,7 +84,7 @@ class Source:
         """Return the rows of a list, JSON lines or table as objects, after checking that each has these fields.
 
         Raises:
-            SelectionMismatch: not a list of objects, or one that lacks a field; names it.
+            SelectionMismatch: not a list of objects, or an object lacks a field; names the field.
         """
         name = self.path.name
         data = read_documents(self.path) if self.data is None and self.path.is_file() else self.data
@@ -101,7 +101,8 @@ class Source:
         """Return the entries of a list, each with the question of the same row of the annotation.
 
         Raises:
-            SelectionMismatch: not a list, no questions given, or another number of rows.
+            SelectionMismatch: `data` is no list, no questions were given, or there are not as many entries as
+                questions.
         """
         name = self.path.name
         if not isinstance(data, list):
@@ -127,7 +128,7 @@ class SelectionFormat(ABC):
         name: the registered name.
         summary: description of such a file in a line.
         unit: usual unit of its numbers, "frames" or "seconds".
-        is_general: True if files of other formats may look like this one too; detected after the others.
+        is_general: True if files of other formats may look like this one too. Such a format is tried after all others.
         is_written: True if `write` is implemented.
     """
 
@@ -148,7 +149,7 @@ class SelectionFormat(ABC):
 
     @abstractmethod
     def read(self, source: Source) -> Iterable[FileEntry]:
-        """Yield what the file states of each question, in its order.
+        """Yield an entry for each question in the file, in the order of the file.
 
         Raises:
             SelectionMismatch: a file that does not fit; names the entry at fault.
@@ -201,7 +202,7 @@ def numbers(values: object, *, unit: str, location: str) -> list[Any]:
     """Return `values` as ints (unit "frames") or floats (unit "seconds").
 
     Raises:
-        SelectionMismatch: no list, no number, not finite, or a fraction as a frame index.
+        SelectionMismatch: `values` is no list, an item is no finite number, or a frame index is a fraction.
     """
     if not isinstance(values, list):
         raise SelectionMismatch(f"{location}: expected a list of {unit}, got {type(values).__name__}")

@@ -35,15 +35,15 @@ LINE_KEYS = frozenset(
         *("doc_hash", "prompt_hash", "target_hash"),
     )
 )
-# Columns that are read of a Parquet table with the answers of several runs.
+# Columns to read from a Parquet table with the answers of several runs.
 TABLE_COLUMNS = ("run", "id", "frames", "resp", "target", "score")
-# Tables of VLMEvalKit's predictions, each a log of its own.
+# Suffixes of VLMEvalKit's prediction tables; each table is one log.
 PREDICTION_SUFFIXES = (".xlsx", ".tsv")
-# Names that tasks give to the parsed prediction, the target and the score.
+# Names that tasks give to the parsed prediction, the right answer and the score.
 PREDICTED = ("parsed_pred", "pred_answer", "parsed_answer", "pred", "prediction")
 RIGHT = ("answer", "gt_answer", "ground_truth", "target", "gt")
 WORTH = ("score", "correct", "is_correct", "accuracy")
-# Arguments of lmms-eval's wrappers, and the plugin's own, that say how many frames a model is shown.
+# Arguments of lmms-eval's model wrappers and of our plugin that set how many frames a model is shown.
 _FRAME_ARGUMENTS = (
     "frames",
     "max_num_frames",
@@ -71,7 +71,7 @@ class LogRecord:
         target: the right answer as the task gave it, as text.
         response: the model's response after the task's filter.
         prompt: the text sent to the model.
-        metrics: the task's own entries by name: numbers, or dictionaries for `verdict_of`.
+        metrics: the task's entries by metric: numbers, or dictionaries that `verdict_of` reads.
         prompt_hash: the log's hash of the prompt; "" if it has none.
         n_responses: number of responses (`repeats` of lmms-eval); `response` is the first.
     """
@@ -97,7 +97,7 @@ class LogRecord:
     def value(self, name: str) -> Any:
         """Return field `name` of the document, else the value at a dotted path of the line ("lvb_acc.id").
 
-        None without.
+        None if neither exists.
         """
         if self.doc is not None and name in self.doc:
             return self.doc[name]
@@ -110,10 +110,10 @@ class LogRecord:
     def frames(self, name: str, *, unit: str = "frames") -> tuple[float, ...] | None:
         """Return the frames (or seconds) in field `name`, in the log's order; None if the line has no such field.
 
-        Whole numbers written as text ("232"), as forks do, are read too.
+        Whole numbers written as text ("232"), as some forks write them, are read too.
 
         Raises:
-            InvalidInput: no list, or an item that is not a number of `unit`.
+            InvalidInput: the field is no list, or an item is not a number of `unit`.
         """
         values = self.value(name)
         if values is None:
@@ -133,16 +133,16 @@ class LmmsLog:
 
     Args:
         run: short name, unique among the logs found together.
-        stamp, task, split: of the run; `split` is "" if no results file states it.
-        samples, results: the files; `results` is None if there is none.
+        stamp, task, split: time stamp, task and split of the run; `split` is "" if no results file states it.
+        samples, results: paths of the two files; `results` is None if there is no results file.
         model: checkpoint without its folders, else the name of the wrapper; "" if not known.
         model_args: arguments of the wrapper.
-        scores: the task's own figures by metric; those that are numbers. By "metric,filter" if it has several filters.
-        metric_names: in the task's order; read from the first line if there is no results file.
+        scores: the task's numeric figures by metric, or by "metric,filter" if the task has several filters.
+        metric_names: names of the metrics in the task's order, from the first line if there is no results file.
         n_samples: number of documents as stated in the results file; None if not stated.
-        n_left_out: documents of the split that its own `limit` left out, as stated there.
-        git_hash: of lmms-eval; "" if not known.
-        filters: the filters of the answers that have figures, in order; a log has a line per document for each.
+        n_left_out: number of documents that the run's `limit` left out, as stated in the results file.
+        git_hash: commit of lmms-eval; "" if not known.
+        filters: answer filters with figures, in order; the log has one line per document and filter.
         task_arguments: the task's `lmms_eval_specific_kwargs` for the model; empty if not known.
     """
 
@@ -164,7 +164,7 @@ class LmmsLog:
 
     @property
     def unnamed_model(self) -> str:
-        """Reason why the model is unknown, as a clause for messages; names files that may be the renamed results."""
+        """Clause for messages that says why the model is unknown, and names files that may be renamed results files."""
         if self.samples.suffix in PREDICTION_SUFFIXES:
             return "its name has no model, as GPT4o_Video-MME_8frame has one"
         result_names = sorted(file.name for file in self.samples.parent.glob("*results*.json*"))
@@ -172,9 +172,10 @@ class LmmsLog:
         return f"no results file beside it names the model{renamed if self.results is None else ''}"
 
     def frames_asked(self, most_fed: int) -> int:
-        """Return K, the larger of the wrapper's frame argument and `most_fed`, the most frames a question was fed.
+        """Return K: the larger of the wrapper's frame argument and `most_fed`; 0 if unknown.
 
-        0 if unknown.
+        Args:
+            most_fed: largest number of frames that a question was fed.
         """
         frame_texts = (self.model_args.get(name, "") for name in _FRAME_ARGUMENTS)
         return max(most_fed, next((int(text) for text in frame_texts if text.isdecimal()), 0))
@@ -183,7 +184,7 @@ class LmmsLog:
         """Yield a record per line, in the file's order; only one line is held in memory.
 
         Raises:
-            InvalidInput: a line that is cut off, damaged, of another shape than the first, or a repeated document.
+            InvalidInput: a line that is cut off, damaged or shaped unlike the first line, or a repeated document.
         """
         first: frozenset[str] | None = None
         lines_of: dict[int | str, tuple[int, int]] = {}
@@ -196,7 +197,7 @@ class LmmsLog:
                     f"{record.location}: has {_listed(record.metrics)}, line 1 has {_listed(first)}: "
                     "logs of two tasks in one file; give each its own"
                 )
-            # Include the scores: two filters may pass the same response and score it differently.
+            # Compare the scores too: two filters may pass on the same response and score it differently.
             content = (record.response, record.prompt, record.target, record.prompt_hash, repr(record.metrics))
             digest = hash(content)
             if record.doc_id in lines_of:
@@ -213,7 +214,7 @@ class LmmsLog:
             yield record
 
     def _lines(self) -> Iterator[tuple[int, dict[str, object]]]:
-        """Yield (number from 1, object) of each line of the samples; of a Parquet table, of this run's rows."""
+        """Yield (number from 1, object) of each line of the samples, or of each row of this run in a Parquet table."""
         if self.samples.suffix == ".parquet":
             return _table_lines(self.samples, self.run)
         return read_lines(self.samples, expected=self.n_samples)
@@ -246,12 +247,12 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
     a task.
 
     Raises:
-        InvalidInput: no samples there, one log twice, or samples of a task that is missing in the results.
+        InvalidInput: no samples at `path`, a log that is there twice, or samples of a task without results.
     """
     path = Path(path)
     if path.suffix == ".parquet":
         return _logs_of_table(path)
-    # glob follows links, rglob does not; run folders are often links.
+    # Use glob, which follows links unlike rglob: run folders are often links.
     sample_paths = glob.glob("**/*_samples_*.jsonl*", root_dir=path, recursive=True) if path.is_dir() else []
     files = [path, *(path / name for name in sorted(sample_paths))]
     files = [file for file in files if file.is_file() and _SAMPLES.fullmatch(file.name)]
@@ -269,7 +270,7 @@ def find_logs(path: str | Path) -> list[LmmsLog]:
 
 
 def verdict_of(entry: object) -> Verdict | None:
-    """Return score, predicted and right answer in a metric's entry; None for an entry without them (a submission)."""
+    """Return score, predicted and right answer of a metric's entry; None if it has none, e.g. a submission."""
     if isinstance(entry, (bool, int, float)):
         return Verdict(score=float(entry)) if math.isfinite(entry) else None
     if not isinstance(entry, Mapping):
@@ -286,10 +287,11 @@ def verdict_of(entry: object) -> Verdict | None:
 def read_answer(response: str, verdict: Verdict, options: Sequence[str]) -> str | None:
     """Return the answer that the task read from `response`; None if it read none, or a letter the response lacks.
 
-    A log that does not say what was read gives a leading letter, else the whole response.
+    If the log does not say which answer the task read, return the response's leading letter, or without one the whole
+    response.
     """
     predicted = verdict.predicted
-    if predicted is None:  # a score without a prediction does not show how the reply was read
+    if predicted is None:  # the log has a score but does not say which answer was read
         letter_match = _LETTER.match(response)
         return letter_match[1] if letter_match else response.strip() or None
     return None if not predicted.strip() or _is_guess(predicted, response, options) else predicted
@@ -306,9 +308,9 @@ def _is_guess(letter: str, response: str, options: Sequence[str]) -> bool:
 
 
 def _log(samples: Path, run: str) -> LmmsLog:
-    """Return the log of a file of samples, with the facts of the results file beside it, if there is one.
+    """Return the log of a file of samples, with the facts of its results file if there is one.
 
-    Raises InvalidInput if that file has no figures of this task.
+    Raises InvalidInput if the results file has no figures of this task.
     """
     stamp, task = _stamp_and_task(samples)
     paths = [samples.with_name(f"{stamp}_results.json{end}") for end in ("", ".gz")]
@@ -390,7 +392,7 @@ def _object(value: object) -> Mapping[str, Any]:
 def _scores(values: Mapping[str, Any]) -> tuple[dict[str, float], tuple[str, ...]]:
     """Return a task's numeric results by metric, without standard errors, and its filters.
 
-    A metric's name has its filter behind it ("exact_match,strict-match") if the task has several.
+    If the task has several filters, the metric's name is followed by its filter ("exact_match,strict-match").
     """
     figures: dict[tuple[str, str], float] = {}
     for name, value in values.items():
@@ -477,7 +479,7 @@ def _text(value: object) -> str:
 
 
 def _n_texts(value: object) -> int:
-    """The number of texts in a list, or in the one list in it; 1 for other values, as of scored options."""
+    """The number of texts in a list, or in the only list within it; 1 for any other value, e.g. scored options."""
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     if not isinstance(value, list) or not value:
@@ -489,7 +491,8 @@ def _n_texts(value: object) -> int:
 def _number(value: Any, name: str, unit: str, location: str) -> float:
     """Return `value`, a number or its text, as seconds, or as a whole frame number if `unit` is not "seconds".
 
-    Raises InvalidInput, naming `location` and `name`, if it is no number, negative, infinite or no whole frame.
+    Raises InvalidInput, naming `location` and `name`, if `value` is no number, negative, infinite, or a fraction of a
+    frame.
     """
     if isinstance(value, str) and (value.isdecimal() or _DECIMAL.fullmatch(value)):
         value = int(value) if value.isdecimal() else float(value)

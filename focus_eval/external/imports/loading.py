@@ -37,11 +37,11 @@ from focus_eval.keyframes.rows.records import (
 
 UNITS = ("frames", "seconds")
 FILLS = ("even", "none")
-# Grid on which selections in seconds are filled.
+# Selections in seconds are filled on a grid of this many positions per second.
 TIMES_PER_SECOND = 1000.0
-# An annotation's length and a file's real one differ by up to a second in LongVideoBench.
+# In LongVideoBench the annotated length and that of the video file differ by up to a second.
 SLACK_SECONDS = 1.0
-# Below this many frames in all, "every index is smaller than the seconds" may be chance.
+# With fewer frames in the file, all may be smaller than their video's length in seconds by chance.
 _FEWEST_FRAMES_TO_JUDGE = 16
 
 
@@ -49,7 +49,8 @@ class Entries(dict[str, FileEntry]):
     """Selections of a file by question id.
 
     Attributes:
-        left_out: a sentence for each row of no question and each selection that lost frames past its video's end.
+        left_out: a sentence for each row without a known question, and for each selection that lost frames past the end
+            of its video.
     """
 
     def __init__(self, entries: Mapping[str, FileEntry], left_out: Sequence[str] = ()) -> None:
@@ -68,21 +69,22 @@ def load_selections(
     allow_outside: bool = False,
     options: Mapping[str, object] | None = None,
 ) -> Entries:
-    """Return what a file states of each question, by question id and in the file's order.
+    """Return the entries of a file by question id, in the file's order.
 
     Args:
         path: a file, a run's folder or a packed run.
         format: a registered name, with options or without ("wfs:field=chosen", "aks:unit=seconds"); "auto" detects it.
         questions: the benchmark's questions in the order of its annotation. Required for `aks` and `focus`, whose files
             have no ids; files of other formats are checked against them.
-        unit: "frames" or "seconds" if the file differs from its format's usual unit.
-        fps: rate by question id, to detect indices past the end without opening a video.
+        unit: "frames" or "seconds"; None takes the format's usual unit.
+        fps: frame rate by question id; detects frame numbers past the end without opening a video.
         allow_missing: leave out questions without frames instead of refusing the file.
-        allow_outside: leave out frames past the end of their video and rows of no question, and describe them in
+        allow_outside: leave out frames past the end of their video and rows without a known question, and describe them
+            in
             `Entries.left_out`, instead of refusing the file.
-        options: of the format: `field` (wfs), `sampler` (rows), the names of the fields (answers). Of every format:
-            `unit`, and `fill=even`, which adds frames in the middle of the widest gaps to selections with fewer
-            different frames than the K of most of them.
+        options: options of the format: `field` (wfs), `sampler` (rows), the names of the fields (answers). Every format
+            has `unit`, and `fill=even`: selections with fewer different frames than the most frequent K get further
+            frames in the middle of their widest gaps.
 
     Raises:
         SelectionMismatch: a file that does not fit; names the row at fault.
@@ -108,14 +110,14 @@ def load_selections(
 
 
 def _choice(option: str, value: object, choices: Sequence[str]) -> str | None:
-    """`value` if it is one of `choices` or None; raises UnknownName for another."""
+    """`value` if it is None or one of `choices`; raises UnknownName otherwise."""
     if value is None or (isinstance(value, str) and value in choices):
         return value
     raise unknown_name(option, str(value), choices)
 
 
 def selections_hash(entries: Mapping[str, FileEntry]) -> str:
-    """Return 16 hexadecimal digits over all that a replay depends on: ids, frames, times, scales."""
+    """Return a hash of 16 hexadecimal digits of everything that a replay uses: ids, frames, times, scales."""
     content = [
         [key, row.keyframes, row.times_seconds if row.keyframes is None else None, row.scales]
         for key, (row, *_) in sorted(entries.items())
@@ -165,12 +167,13 @@ def selection_rows(
     selection's cost is unknown: no pulls, no seconds.
 
     Args:
-        questions: of the benchmark; None if only the file's own ids are known.
-        rates: length and rate by question id. Without, frames have no times and times no frames.
-        name: of the selection, the `sampler` of the rows.
+        questions: questions of the benchmark; None if only the ids in the file are known.
+        rates: length and rate by question id. Without its rate, a selection has only the frames or only the times that
+            the file states.
+        name: name of the selection, which becomes the `sampler` of the rows.
 
     Raises:
-        InvalidInput: some rates, but none for a selection of frame indices.
+        InvalidInput: `rates` is not empty but lacks a selection of frame indices.
     """
     k = max(entry.selection.k for entry in entries.values())
     selection_id = identity_hash({"published": selections_hash(entries), "name": name, "k": k})
@@ -203,7 +206,7 @@ def write_selections(
 def _detect(source: Source) -> str:
     """Return the name of the one format that `source` looks like; raise SelectionMismatch for none or several.
 
-    General formats are tried last.
+    Formats marked `is_general` are tried last.
     """
     for is_general in (False, True):
         candidates = [name for name in FORMATS.names() if bool(FORMATS.fact(name, "is_general", False)) == is_general]
@@ -235,10 +238,10 @@ def _by_id(entries: Iterable[FileEntry], path: Path) -> Entries:
 def _fitted(
     entries: Entries, questions: Sequence[Question], path: Path, *, allow_missing: bool, allow_outside: bool
 ) -> Entries:
-    """Return the entries of known questions, with benchmark and video filled in from these.
+    """Return the entries of known questions, with benchmark and video filled in from the question.
 
-    Entries of unknown questions raise SelectionMismatch, or are left out with `allow_outside`. Questions
-    without one raise it unless `allow_missing`, and so do entries of another benchmark.
+    Raises SelectionMismatch for an entry of another benchmark, for an entry of an unknown question (left out with
+    `allow_outside`) and for a question without an entry (permitted with `allow_missing`).
     """
     question_by_id = {question.id: question for question in questions}
     foreign = [
@@ -273,9 +276,9 @@ def _changed(entry: FileEntry, **fields: Any) -> FileEntry:
 
 
 def _check_unit_plausible(entries: Entries, questions: Sequence[Question]) -> None:
-    """Raise SelectionMismatch for "frames" that never exceed their videos' lengths in seconds: probably seconds.
+    """Raise SelectionMismatch if no frame number exceeds its video's length in seconds: they are probably seconds.
 
-    Names the first row and its length. Files of few frames are not judged.
+    The message names the first row and its length. Files of few frames are not checked.
     """
     seconds = {question.id: question.duration_seconds for question in questions}
     judged = [
@@ -300,7 +303,7 @@ def _within_videos(
 
     Args:
         fps: rate by question id, for entries without their own; without rate or length, frames are not checked.
-        allow_outside: leave such frames out, and entries without any other.
+        allow_outside: leave out frames past the end, and entries that have no other frame.
 
     Raises:
         SelectionMismatch: a frame past the end that is not left out; names the row.
@@ -333,11 +336,12 @@ def _within_videos(
 def _filled(entries: Entries, questions: Sequence[Question], fps: Mapping[str, float]) -> Entries:
     """Return the entries; those with fewer distinct frames than the usual K are filled up in their widest gaps.
 
-    The number of added frames stands in the row's facts as "filled".
+    The row's fact "filled" holds the number of added frames.
 
     Raises:
-        InvalidInput: a selection to fill whose video's length is not known, or its rate where the file states frames.
-        SelectionMismatch: a selection with answers, which were given without the added frames.
+        InvalidInput: a selection must be filled, but the length of its video is unknown, or the file states frame
+            numbers and the frame rate is unknown.
+        SelectionMismatch: a selection to fill has answers, which the model gave without the added frames.
     """
     seconds = {question.id: question.duration_seconds for question in questions}
     counts = Counter(entry.selection.k for entry in entries.values())
@@ -365,7 +369,7 @@ def _filled(entries: Entries, questions: Sequence[Question], fps: Mapping[str, f
 
 
 def _unknown_question(row: SelectionRow) -> Question:
-    """A placeholder for a question of which only the id in a published selection is known."""
+    """A placeholder for a question that is known only by its id in a published selection."""
     return Question(
         benchmark=row.benchmark or "not stated",
         id=row.question_id,
@@ -410,7 +414,7 @@ def _selection_row(entry: FileEntry, question: Question, rate: VideoRate | None,
 def _answer_row(entry: FileEntry, question: Question, row: SelectionRow, *, model: str) -> AnswerRow:
     """Return the answer row of an entry with an answer.
 
-    Raises SelectionMismatch if nothing says what is right, or file and annotation differ.
+    Raises SelectionMismatch if neither file nor annotation states the right answer, or if the two differ.
     """
     verdict = entry.verdict
     assert verdict is not None

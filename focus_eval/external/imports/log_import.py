@@ -64,11 +64,11 @@ from focus_eval.keyframes.rows.records import (
 )
 from focus_eval.keyframes.subtitles.prompts import are_evenly_spaced, other_frames_note
 
-# Label of scores that we computed for a log without any.
+# Metric name of scores that the import computed because the log has none.
 SCORED_HERE = "from the annotation, strictly"
-# A field with more values is no grouping of questions.
+# A field with more distinct values does not group questions: ignore it.
 MAX_GROUPS = 100
-# Doubtful answers kept by name; all are counted.
+# Limit of the doubtful answers whose names are kept; all are counted.
 MAX_DOUBTFUL = 10_000
 
 
@@ -78,13 +78,14 @@ class LogOptions:
 
     Args:
         frames_field: the document's field with the frames that were fed; "" if the log does not have them.
-        unit: of that field, "frames" of the file or "seconds".
+        unit: unit of `frames_field`: "frames" of the video file, or "seconds".
         metric: the task's metric that is the score; "" for the first that gives one for each answer.
         k: frames that the model was to be shown; 0 to take it from the log.
         assume_uniform: assume evenly spaced frames for questions whose frames the log does not have.
-        id_field: field with a question's id in the annotation; "" for the benchmark's own, or the row.
+        id_field: field with a question's id in the annotation; "" for the benchmark's own id field, else the row
+            number.
         video_field: field with the name of the video, if no benchmark defines it.
-        model, name: in the rows; "" to take them from the log.
+        model, name: names of the model and the selection in the rows; "" takes them from the log.
     """
 
     frames_field: str = ""
@@ -108,14 +109,14 @@ class LogOrigin:
     """Origin of an imported log, stored with its answers: stated facts, and problems met while reading.
 
     Args:
-        file, stamp, task, split, model_args, scores: of the log; `scores` are its own figures by metric.
+        file, stamp, task, split, model_args, scores: as the log states them; `scores` are figures by metric.
         metric: the metric that is the rows' score.
-        n_questions: number of questions as stated in its results file; None if not stated.
-        n_left_out: questions that its own `limit` left out.
-        is_k_stated: True if its arguments or the caller state K and no question was fed more; otherwise K is the most
-            frames of a question.
-        frames_field, unit: field and unit that the frames were read from.
-        candidate_fields: fields with lists of numbers, in documents whose frames were not read.
+        n_questions: number of questions as stated in the results file; None if not stated.
+        n_left_out: number of questions that the run's `limit` left out.
+        is_k_stated: True if the log's arguments or the caller state K and no question was fed more frames. Otherwise K
+            is the largest number of frames of a question.
+        frames_field, unit: field that the frames were read from, and its unit.
+        candidate_fields: fields with lists of numbers, if no frames were read: one of them may hold the frames.
         problems: a sentence for each record that could not be read.
         has_documents: False if the log leaves the documents out.
     """
@@ -197,15 +198,15 @@ class LogImport:
     """One log as rows.
 
     Args:
-        log: of one task of one run.
+        log: the log of one task of one run.
         source: where its questions come from.
         options: the caller's options.
         rates: length and rate by question or video; None if not known.
-        is_tolerant: list unreadable lines in `problems`; by default the first raises.
-        needs_k: raise an error if K is unknown; False gives it as 0.
+        is_tolerant: list unreadable lines in `problems` instead of raising an error for the first.
+        needs_k: raise an error if K is unknown; False sets an unknown K to 0.
 
     Raises:
-        InvalidInput: a log that is damaged, without a score for each answer, or whose K, rates or model are not known.
+        InvalidInput: the log is damaged or lacks a score for an answer, or its K, a rate or its model is unknown.
         SelectionMismatch: an answer that contradicts the annotation.
     """
 
@@ -231,7 +232,7 @@ class LogImport:
         self.k = self._frames_asked()
         content = {"lmms_log": f"{self.counts.digest:032x}", "name": self.name, "k": self.k, "of": source.benchmark}
         self.selection_id = identity_hash(content)
-        # Folders of its selections and its answers.
+        # Names of the folders with the log's selections and answers.
         self.part = part_name(f"{self.source.benchmark}-{self.name}-k{self.k}", location=log.samples)
         self.answers_part = part_name(f"{self.model}-{self.part}", location=log.samples)
 
@@ -334,7 +335,8 @@ class LogImport:
                 )
             return self.options.metric
         group = facts_of(self.source.benchmark).group_score
-        # Prefer the question's own metric: lmms-eval also logs the group's score under each of its questions.
+        # Try the metric of single questions first: lmms-eval also logs the score of a group at each question of the
+        # group.
         preferred = [group.question_metric] if group else []
         for name in dict.fromkeys([*preferred, *self.log.metric_names, *first.metrics]):
             if verdict_of(first.metrics.get(name)) is not None:
@@ -366,7 +368,9 @@ class LogImport:
     def _scored(self, record: LogRecord, metric: str) -> ScoredRecord:
         """Return the record with its question, score and answer.
 
-        Raises InvalidInput for a metric without a score from 0 to 1, SelectionMismatch for another right answer.
+        Raises InvalidInput if the metric has no score from 0 to 1, SelectionMismatch if the log's right answer is not
+        the
+        annotation's.
         """
         verdict = verdict_of(record.metrics.get(metric))
         if verdict is None and metric:
@@ -392,7 +396,7 @@ class LogImport:
         return ScoredRecord(record=record, question=question, verdict=verdict, parsed=parsed, fed_frames=fed_frames)
 
     def _frames_asked(self) -> int:
-        """K from the options, else from the log; 0 for an unknown K, or InvalidInput where K is needed."""
+        """K from the options, else from the log. If unknown: 0, or InvalidInput with `needs_k`."""
         if self.options.k:
             return self.options.k
         k = self.log.frames_asked(self.counts.most_frames)
@@ -404,7 +408,7 @@ class LogImport:
     def _rate(self, scored: ScoredRecord) -> VideoRate | None:
         """Return length and rate of the record's video, by question id, video or its stem; None if unknown.
 
-        Raises InvalidInput if rates are given but lack this video, and frames need them.
+        Raises InvalidInput if rates are given but not for this video, and its frames need one.
         """
         rates, question = self.rates, scored.question
         if rates is None:
@@ -420,7 +424,7 @@ class LogImport:
         )
 
     def _selection(self, scored: ScoredRecord) -> SelectionRow:
-        """The selection row of a record; frames that the log lacks are null, or assumed evenly spaced."""
+        """The selection row of a record; if the log lacks its frames, they are null or assumed evenly spaced."""
         question, rate = scored.question, self._rate(scored)
         frames, times = _frames_and_times(scored.fed_frames, rate, self.options.unit)
         facts: dict[str, object] = {"published": True, "log": "lmms-eval"}
@@ -474,7 +478,7 @@ class LogImport:
 
 
 def _is_answerable(question: Question) -> bool:
-    """True if a reply to the question can be scored: it has options, and the letter of the right one."""
+    """True if a reply can be scored: the question has options and the letter of the right option."""
     return bool(question.options) and (question.answer or "") in [*letters(len(question.options))]
 
 
@@ -488,13 +492,13 @@ def read_log_imports(
     is_tolerant: bool = False,
     needs_k: bool = True,
 ) -> list[LogImport]:
-    """Return the logs in a file of samples, a table of VLMEvalKit or below a folder, checked, ready to become rows.
+    """Return the checked logs in a file of samples, in a table of VLMEvalKit, or below a folder.
 
     Args:
-        benchmark: its name; "" for that of each log's task.
+        benchmark: name of the benchmark; "" takes the benchmark of each log's task.
         annotations: the benchmark's questions in order, or their file.
         rates: length and rate by question or video.
-        is_tolerant: as in `LogImport`; logs of another benchmark than the annotation's are read without it.
+        is_tolerant: as in `LogImport`. True also reads logs of other benchmarks, without the annotation.
         needs_k: as in `LogImport`.
 
     Raises:
@@ -612,7 +616,7 @@ def _count_record(counts: LogCounts, scored: ScoredRecord, rate: VideoRate | Non
 
 
 def _count_groups(counts: LogCounts, scored: ScoredRecord) -> None:
-    """Add the record's score to each group named by the metric's entry: some tasks average over such groups."""
+    """Add the record's score to each group that the metric's entry names, since some tasks average over groups."""
     entry = scored.record.metrics.get(counts.metric)
     for name, value in entry.items() if isinstance(entry, Mapping) and scored.verdict is not None else ():
         if not isinstance(value, (str, int)):
@@ -627,7 +631,7 @@ def _count_groups(counts: LogCounts, scored: ScoredRecord) -> None:
 def _frames_and_times(
     fed_frames: tuple[float, ...] | None, rate: VideoRate | None, unit: str
 ) -> tuple[list[int] | None, list[float] | None]:
-    """The fed frames and their times, each ascending; None for what the log or the rate leaves unknown."""
+    """The fed frames and their times, each ascending; None for either if log and rate do not give it."""
     if fed_frames is None:
         return None, None
     values = sorted(fed_frames)
@@ -640,7 +644,7 @@ def _frames_and_times(
 
 
 def _refuse_other_answer(record: LogRecord, question: Question, verdict: Verdict) -> None:
-    """Raise SelectionMismatch if the log's right letter is not the annotation's: another version of the benchmark."""
+    """Raise SelectionMismatch if log and annotation state different right letters: the benchmark versions differ."""
     right = verdict.right
     if right is None or question.answer is None or not (len(right) == len(question.answer) == 1):
         return
@@ -654,7 +658,7 @@ def _refuse_other_answer(record: LogRecord, question: Question, verdict: Verdict
 def stated_accuracy(log: LogImport) -> tuple[float | None, bool]:
     """Return the log's own figure for the metric, and True if the rows' mean equals it to its last digit.
 
-    Tasks state a share or per cent, rounded or not.
+    Tasks state a share or a percentage, rounded or not.
     """
     accuracy = log.log.scores.get(log.counts.metric)
     return accuracy, accuracy is not None and equals_to_last_digit(log.counts.accuracy, accuracy)
@@ -663,7 +667,8 @@ def stated_accuracy(log: LogImport) -> tuple[float | None, bool]:
 def explain_difference(log: LogImport, accuracy: float) -> str:
     """Return why `accuracy`, the figure that the log states, differs from the mean over the log's answers.
 
-    Names the groups whose mean it is, else lists doubtful answers, else says that none is in doubt.
+    If `accuracy` is a mean over groups, the text names the groups. Otherwise it lists doubtful answers, or says that
+    there are none.
     """
     for name, groups in log.counts.groups.items():
         group_means = [score / n for score, n in groups.values()]

@@ -14,18 +14,19 @@ from focus_eval.core.types import Question, folded
 from focus_eval.external.imports.lmms_logs import LmmsLog, LogRecord, verdict_of
 from focus_eval.keyframes.rows.identity import QuestionKey, match_questions, unnamed_video
 
-# Usual field names in documents and metrics, tried in order; the one used is printed, and an option can name another.
+# Usual field names in documents and metrics, tried in order. The import prints the name that it used; an option sets
+# another name.
 VIDEO_FIELDS = ("video_path", "video", "video_name", "video_id", "videoID", "video_uid", "vid", "video_idx")
 _QUERY_FIELDS = ("question", "query", "Question")
 _OPTION_FIELDS = ("candidates", "options", "choices")
 _ID_FIELDS = ("question_id", "id", "uid", "qid")
-# Fields in which forks record the fed frames; suggested if no field was named.
+# Fields in which forks record the fed frames. Messages suggest them if the caller named no field.
 FRAME_FIELDS = ("indices", "frame_idx", "frame_indices", "frames_used", "selected_frames", "frames")
 _GROUP_FIELDS = (
     *("task_type", "task_sub_type", "question_category", "question_type", "category", "sub_category", "task_category"),
     *("topic_category", "domain", "dataset", "source", "split", "level", "duration_group"),
 )
-# Video-MME's ids of questions: the number of the video, and that of the question.
+# A question id of Video-MME: number of the video, number of the question.
 _VIDEO_ID = re.compile(r"(\d{3})-([123])")
 _CATEGORY_FIELDS = ("question_category", "task_type", "task_category", "question_type", "category")
 
@@ -35,7 +36,7 @@ class QuestionSource:
     """Source of a log's questions: a benchmark, an annotation, or the log alone.
 
     Args:
-        benchmark: name in the rows.
+        benchmark: name of the benchmark in the rows.
         description: sentence for the user: the source of questions and videos.
         question: returns the question of a record.
         bucket: returns the length bucket of a number of seconds.
@@ -62,7 +63,7 @@ def question_source(
     Args:
         benchmark: the benchmark that describes the documents; None if there is none.
         annotated: the questions in the order of the split.
-        is_named: True if the caller named the benchmark: documents of another one are then refused.
+        is_named: True if the caller named the benchmark; documents of any other benchmark are then refused.
         id_field: field with a question's id in the annotation.
         video_field: field with the name of the video, if no benchmark defines it.
         is_tolerant: read as much as possible; the import lists the problems.
@@ -88,7 +89,7 @@ def question_source(
 
 
 def first_record(log: LmmsLog, *, is_tolerant: bool) -> LogRecord | None:
-    """Return the first record of a log; None if there is none that can be read and `is_tolerant`.
+    """Return the first record of a log; with `is_tolerant`, None if no record can be read.
 
     Raises:
         InvalidInput: not `is_tolerant`, and the log is empty or its first line cannot be read.
@@ -133,9 +134,9 @@ def _from_annotation(
     *,
     is_tolerant: bool,
 ) -> QuestionSource:
-    """Return a source that pairs records with annotated questions by content or own id, otherwise by row.
+    """Return a source that pairs records with annotated questions by content or id, otherwise by row number.
 
-    A row pairs only if the prompt contains that row's question.
+    A record pairs by row number only if its prompt contains the question of that row.
     """
     name = annotated[0].benchmark
     key_of, reading = _key_of(log, annotated[0].benchmark, benchmark, first, id_field)
@@ -209,7 +210,7 @@ def _places_in_annotation(
     *,
     is_tolerant: bool,
 ) -> tuple[dict[int | str, int], int]:
-    """Positions in `annotated` by the doc_id of each record that pairs, and how many pair by content."""
+    """Position in `annotated` by doc_id of each record with a pair, and the number of pairs found by content."""
     doc_ids: list[int | str] = []
     keys: list[QuestionKey] = []
     try:
@@ -242,7 +243,7 @@ def _at_row(record: LogRecord, annotated: Sequence[Question]) -> Question:
 
 
 def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, reason: str) -> QuestionSource:
-    """A source of questions identified by task, split and doc_id; reports pair them by content."""
+    """A source of questions with ids from task, split and doc_id; reports pair these questions by content."""
     task = log.task or log.samples.name
     benchmark = f"{task}@{log.split}" if log.split else task
     if first is not None and video_field and _field(first, (video_field,)) is None:
@@ -285,9 +286,9 @@ def _as_they_stand(log: LmmsLog, first: LogRecord | None, video_field: str, *, r
 
 
 def _has_video_ids(log: LmmsLog) -> bool:
-    """Return True if each question's id is its video's number and 1, 2 or 3, with three of each, as in Video-MME.
+    """Return True if ids have Video-MME's form: number of the video and 1, 2 or 3, three questions per video.
 
-    The last video of a log that ends early may have fewer.
+    The last video of a log that ends early may have fewer questions.
     """
     numbers_by_video: dict[str, list[str]] = {}
     with suppress(InvalidInput):
@@ -333,7 +334,7 @@ def _first_value(places: Sequence[Mapping[str, object]], name: str) -> object:
 
 
 def options_of(record: LogRecord) -> tuple[str, ...]:
-    """Return the option texts in a record's document, else those lettered A, B, .. in the prompt; () without any."""
+    """Return the option texts in a record's document, else the options A, B, .. in the prompt; () if there are none."""
     listed = _field(record, _OPTION_FIELDS)
     if isinstance(listed, Sequence) and not isinstance(listed, str):
         return tuple(str(option) for option in listed)
@@ -341,7 +342,7 @@ def options_of(record: LogRecord) -> tuple[str, ...]:
 
 
 def category_of(record: LogRecord) -> str:
-    """Return the type of a record's question, several joined by commas; "" if not stated."""
+    """Return the type of a record's question, or its types joined by commas; "" if not stated."""
     value = _field(record, _CATEGORY_FIELDS)
     return ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
 

@@ -17,11 +17,12 @@ from focus_eval.core.types import FloatArray, Question, VideoInfo
 from focus_eval.keyframes.rows.records import SCORED, KnownSelection, Origin, SelectionRow, selection_row
 
 Kind = Literal["probability", "cosine"]
-# CLIP's cosines lie at about .1 to .4; probabilities of a whole benchmark reach below and above these bounds.
+# CLIP's cosines lie within these bounds, at about .1 to .4. Probabilities of a whole benchmark reach beyond both.
 HIGHEST_COSINE, LOWEST_COSINE = 0.6, 0.02
-# Tolerance of a list's length, since stated durations are rounded.
+# A list may have this many scores more or fewer than expected, since stated durations are rounded.
 COUNT_SLACK = 1
-# If more lists than this (number and share) do not fit their question's video, the order is lost.
+# Largest number and largest share of lists that may not fit their question's video. If more do not fit, the lists
+# are probably not in the order of the questions, and the file is refused.
 MOST_MISFITS, MOST_MISFITS_SHARE = 3, 0.02
 
 
@@ -30,9 +31,11 @@ class RelevanceOptions:
     """Options of `import relevance`.
 
     Args:
-        kind: "cosine" becomes `(1 + cosine) / 2`; "auto" decides by the range of all scores, or refuses.
-        published: AKS's selections from these scores, to check that they were read right.
-        t1, max_depth: of AKS, as it made that file.
+        kind: "cosine" scores become `(1 + cosine) / 2`; "auto" decides by the range of all scores, and refuses the file
+            if
+            that leaves doubt.
+        published: file of AKS's selections from these scores, which shows whether the scores were read correctly.
+        t1, max_depth: the options with which AKS made the file `published`.
     """
 
     kind: Literal["auto", "probability", "cosine"] = "auto"
@@ -46,7 +49,7 @@ class PublishedRelevance:
     """Relevance read from a file of scores and a file of frames.
 
     Args:
-        rows: one per question, with the scored frames; a simulation replays those that have evidence.
+        rows: one row per question, with its scored frames. A simulation replays the rows that have evidence.
         left_out: a sentence for each question whose scores cannot be used.
         low, high: smallest and largest score.
     """
@@ -81,8 +84,8 @@ def read_relevance(
         encoder: name of the encoder that gave the scores, for the rows.
 
     Raises:
-        InvalidInput: files that cannot be read, another number of lists than questions, lists that fit other videos, a
-            question without rate, or scores that are neither probabilities nor cosines.
+        InvalidInput: a file cannot be read, the numbers of lists and questions differ, lists fit other videos, a
+            question has no rate, or scores are neither probabilities nor cosines.
     """
     usable_scores, left_out = _usable_scores(scores, frames, questions, rates)
     if not usable_scores:
@@ -101,7 +104,7 @@ def _usable_scores(
 ) -> tuple[dict[str, FloatArray], list[str]]:
     """Return the scores by question id, and a sentence for each question that is left out.
 
-    Raises InvalidInput for another number of lists than questions, or if too many lists do not fit their videos.
+    Raises InvalidInput if the numbers of lists and questions differ, or if too many lists do not fit their videos.
     """
     score_lists, frame_lists = _read_list(scores_path), _read_list(frames_path)
     scores: dict[str, FloatArray] = {}
@@ -160,9 +163,9 @@ def _numbers(values: object, content: str) -> FloatArray:
 
 
 def _check_frames(scores: FloatArray, frames: FloatArray, rate: VideoRate) -> None:
-    """Raise an error unless `frames` are those at every `int(fps)` of the video, one for each score.
+    """Raise an error unless `frames` are every `int(fps)`-th frame of the video, one for each score.
 
-    _Misfit if they belong to another video, ValueError if only the number of scores differs.
+    Raises _Misfit if the frames belong to another video, ValueError if only the number of scores differs.
     """
     stride = _stride(rate)
     off = np.flatnonzero(frames != np.arange(frames.size) * stride)
@@ -176,7 +179,7 @@ def _check_frames(scores: FloatArray, frames: FloatArray, rate: VideoRate) -> No
 
 
 def _stride(rate: VideoRate) -> int:
-    """The frames from one candidate to the next: `int(fps)`, about one second, at least 1."""
+    """The number of frames from one candidate to the next: `int(fps)`, about one second, at least 1."""
     return max(1, int(rate.fps))
 
 
@@ -215,7 +218,8 @@ def _rows(
             continue
         values, rate = scores[question.id], rates[question.id]
         stride = _stride(rate)
-        # Within the slack trust the file's count over the rounded length.
+        # The stated length is rounded: change it as little as needed so that the video has exactly one candidate per
+        # score.
         n_frames = min(max(rate.n_frames, values.size * stride), (values.size + 1) * stride - 1)
         row = selection_row(
             question,

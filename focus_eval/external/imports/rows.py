@@ -34,7 +34,7 @@ class Rows(SelectionFormat):
         return is_rows_path(source.path)
 
     def read(self, source: Source) -> Iterable[FileEntry]:
-        """Yield the selections in our rows, which must be of one sampler and hold no failed question."""
+        """Yield the selections in our rows; the rows must be of one sampler, and none may be a failed question."""
         if source.unit != "frames":
             raise SelectionMismatch(f"{source.path.name}: rows say themselves what is in seconds; leave out the unit")
         return read_own_rows(source.path, sampler=self.sampler, allow_missing=source.allow_missing)

@@ -3,7 +3,7 @@
     log = predictions_log(Path("GPT4o_Video-MME_8frame_score.xlsx"))   # a log like those of lmms-eval
     for record in log.records(): ...
 
-Columns are those that its code writes: `index`, `prediction`, the data set's own (`video`, `question`, `candidates` or
+VLMEvalKit's code writes these columns: `index`, `prediction`, the data set's own (`video`, `question`, `candidates` or
 the options A to E, `answer` or `correct_choice`), and after scoring `hit` or `score`. The table has no frames.
 """
 
@@ -28,16 +28,17 @@ from focus_eval.external.imports.formats import SelectionFormat, Source
 from focus_eval.external.imports.lmms_logs import PREDICTION_SUFFIXES, LmmsLog
 
 NEEDED_COLUMNS = ("index", "prediction", "question")
-# In the order of preference: `hit` is that of its multiple choice, `score` that of its video benchmarks.
+# Columns of the score, the preferred one first: VLMEvalKit writes `hit` for multiple choice and `score` for video
+# benchmarks.
 _SCORE_COLUMNS = ("hit", "score")
 _OPTION_COLUMNS = letters(26)
-# MODEL_DATASET, then perhaps how videos were sampled, and what else tells runs apart.
+# The end of a file name after MODEL_DATASET: how videos were sampled, then further parts that differ between runs.
 _ENDING = re.compile(r"_(?:(?P<k>\d+)frame|[\d.]+fps|score|\w+_result|result)(?:_.*)?$")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionLog(LmmsLog):
-    """A table of predictions as a log; its lines are made from the table's rows, whose first is line 2."""
+    """A table of predictions as a log. Each row of the table is a line of the log; the first row is line 2."""
 
     def _lines(self) -> Iterator[tuple[int, dict[str, object]]]:
         score_column = self.metric_names[0] if self.metric_names else ""
@@ -68,7 +69,7 @@ def predictions_log(path: Path) -> LmmsLog:
     """Return the table of predictions in `path` as a log; model, data set and K are read from the file's name.
 
     Raises:
-        InvalidInput: no such file, no table, or one that lacks a column.
+        InvalidInput: the file does not exist, is no table, or lacks a column.
         MissingDependency: an .xlsx file, but no openpyxl.
     """
     first = next(_rows(path), None)
@@ -119,7 +120,8 @@ def _score_entry(text: str, answer: str, location: str) -> dict[str, object]:
         score = float({"True": "1", "False": "0"}.get(text, text))
     except ValueError:
         raise InvalidInput(f"{location} is {text!r}, not a number; score the file again with VLMEvalKit") from None
-    # VLMEvalKit scores an answer that its judge could not read as -1: count it as wrong and unparsed.
+    # VLMEvalKit gives the score -1 to an answer that its judge could not read. Count such an answer as wrong and
+    # unparsed.
     return {"score": 0.0, "pred": "", "answer": answer} if score == -1 else {"score": score, "answer": answer}
 
 

@@ -71,7 +71,7 @@ _LlmOption = Annotated[
 ]
 _OutOption = Annotated[Path | None, typer.Option(help="Folder of what becomes of a sheet.")]
 _JsonOption = Annotated[bool, typer.Option("--json", help="Print answer and selection as JSON and nothing else.")]
-# Options that a sheet takes the place of.
+# Options that are refused beside a sheet, whose rows take their place.
 _NOT_WITH_SHEET = {
     "video": "a video", "query": "--query", "frames": "--frames", "subtitles": "--subtitles", "as_json": "--json"
 }  # fmt: skip

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Width for output into a file or pipe if COLUMNS is not set.
 PIPED_WIDTH = 120
-# Unit of bars that count work of equal cost.
+# Unit of progress bars whose counts mean nothing to a reader: only the share is shown.
 PERCENT = "%"
 # A command inside a message: in backticks, or from the start or a colon to the sentence's end.
 _COMMAND = re.compile(
@@ -43,7 +43,7 @@ _COMMAND = re.compile(
 
 def table_console() -> Console:
     """Return the console: as wide as the terminal or `COLUMNS`, else `PIPED_WIDTH`; without markup."""
-    # Ask the stream: under FORCE_COLOR rich takes a pipe for a terminal.
+    # Ask the stream itself: if FORCE_COLOR is set, rich treats a pipe as a terminal.
     has_known_width = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
     # Without markup: an interval such as [0.1, 0.2] is text, not a style.
     return Console(markup=False, highlight=False, width=None if has_known_width else PIPED_WIDTH)
@@ -116,13 +116,13 @@ class PullProgress:
     """
 
     def __init__(self, bar: Progress, title: str, *, waiting: str) -> None:
-        """Add a bar to the display; where it shows none, print `waiting` if loading is slow."""
+        """Add a bar to the display; if the display is disabled, print `waiting` if loading is slow."""
         self._bar = bar
         self._title = title
         self._task = bar.add_task(waiting, total=None)
         self._expected = 0
         self._waiting = ExitStack()
-        if bar.disable:  # not a terminal: print one line if it takes long
+        if bar.disable:  # not a terminal: print one line if loading takes long
             self._waiting.enter_context(print_if_slow(waiting))
 
     def expect(self, n_pulls: int) -> None:
@@ -170,14 +170,14 @@ class ProgressLines(Progress):
 
 
 def seconds_left(task: Task) -> float | None:
-    """Return the seconds that a task will still take at its rate since half of its time; None before that is known.
+    """Return the seconds that a task will still take at the rate of the latter half of its time; None if unknown.
 
-    Not since the start: loading a model, and the first videos, say little of the rest. Not in the last seconds either,
-    as work is done in bursts.
+    The rate since the start would include loading a model and the first videos, which say little about the rest. The
+    rate of the last seconds would jump, since work is done in bursts.
     """
     n_done, elapsed = task.completed, task.elapsed or 0.0
     history: deque[tuple[float, float]] = task.fields.setdefault("history", deque([(0.0, 0.0)]))
-    # Keep about a hundred points: enough to find the time of half the progress.
+    # Keep about a hundred points: enough to find the progress at half of the time.
     if elapsed - history[-1][0] > elapsed / 100:
         history.append((elapsed, n_done))
     while len(history) > 1 and history[1][0] <= elapsed / 2:
@@ -218,7 +218,7 @@ def progress_bar(unit: str = "frames") -> Progress:
 
 
 class TimeLeft(columns.ProgressColumn):
-    """Time left by `seconds_left`: rich's own goes by the last seconds, and work is done in bursts."""
+    """Time left by `seconds_left`; rich's own column uses the last seconds' rate, which jumps with bursts of work."""
 
     def render(self, task: Task) -> Text:
         """Return e.g. "0:03:10 left"; blank before the first work is done."""
@@ -234,7 +234,7 @@ def count_progress(title: str, unit: str) -> Iterator[Callable[[int, int], None]
         yield lambda n_done, total: bar.update(task, completed=n_done, total=total)
 
 
-# Waits for what Python writes when a signal such as SIGSEGV ends it, and says it in one line.
+# Shell script that waits for what Python writes when a signal such as SIGSEGV ends it, and prints it as one line.
 _CRASH_WATCHER = (
     'while read -r line; do case $line in "Fatal Python error: "*) echo "$1 (${line#*: })" >&2;; esac; done'
 )
@@ -244,7 +244,7 @@ _CRASH_WATCHER = (
 def naming_crash(video: Path) -> Iterator[None]:
     """Let a shell print one line that names the video if a signal such as SIGSEGV ends this process within the block.
 
-    Starting the shell takes about 2 ms. Without one, or where Python's own report is enabled, nothing is added.
+    Starting the shell takes about 2 ms. Without a shell, or if Python's own report is enabled, no line is printed.
     """
     shell = shutil.which("sh")
     if shell is None or faulthandler.is_enabled():

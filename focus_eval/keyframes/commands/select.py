@@ -51,13 +51,13 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.select import KeyframeSelector, SelectOptions
     from focus_eval.keyframes.selection import VideoSelection
 
-# Options that a sheet takes the place of.
+# Options that are refused beside a sheet, whose rows take their place.
 NOT_WITH_SHEET = {
     "videos": "a video", "query": "--query", "seconds": "--seconds", "start": "--start", "end": "--end",
     "sheet": "--sheet", "frames": "--frames", "png": "--png", "subtitles": "--subtitles", "as_json": "--json",
     "verbose": "--verbose",
 }  # fmt: skip
-# Videos that a warning about several of them names.
+# Limit of videos that a warning names.
 MAX_SHOWN_NAMES = 5
 
 SamplerOption = Annotated[
@@ -100,7 +100,7 @@ BackendOption = Annotated[
 
 
 def video_argument(text: str) -> Path:
-    """Return the path in an argument; an empty one would be the current folder, and is refused."""
+    """Return the path in an argument; refuse an empty argument, which would mean the current folder."""
     if not text:
         raise typer.BadParameter("the path is empty; is a variable not set?")
     return local_path(text)
@@ -243,7 +243,10 @@ class _Outputs:
 
 
 def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelection], outputs: _Outputs) -> int:
-    """Select and write the keyframes of each video; return how many succeeded. Of several, an error prints a line."""
+    """Select and write the keyframes of each video; return how many videos succeeded.
+
+    The error of a video is printed if there are several videos, and raised if there is only one.
+    """
     selections = []
     for path in paths:
         try:
@@ -272,7 +275,7 @@ def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelecti
 
 
 def _warning_lines(selections: Sequence[VideoSelection]) -> list[str]:
-    """The warnings about several selections, each once, with its videos unless it is about all."""
+    """The warnings about several selections, each once, with the names of its videos unless it is about all."""
     names_by_warning: dict[str, list[str]] = {}
     for selection in selections:
         names_by_warning.setdefault(selection.warning, []).append(selection.path.name)
@@ -297,7 +300,7 @@ def method_options(
 
 
 def loaded_selector(options: SelectOptions, query: str | None, *, yes: bool, is_silent: bool) -> KeyframeSelector:
-    """Return the selector with its encoders loaded, and say so if that takes long."""
+    """Return the selector with its encoders loaded; print a line if loading takes long."""
     from focus_eval.keyframes.select import KeyframeSelector
 
     selector = KeyframeSelector(**options, may_download=DownloadOffer(yes=yes, is_silent=is_silent))
@@ -331,10 +334,10 @@ def _check_one_video(paths: Sequence[Path], sheet: Path | None, subtitles: Path 
 
 
 def subtitles_adder(path: Path | None, encoding: str) -> Callable[[VideoSelection], VideoSelection]:
-    """Return the function that adds the subtitles of `path`, which it reads once; without a path it adds none.
+    """Return a function that adds the subtitles of `path` to a selection; without a path it adds none.
 
     Raises:
-        InvalidInput: the file cannot be read, or has no line: found before a frame is scored.
+        InvalidInput: the file cannot be read, or has no line; raised here, before any frame is scored.
     """
     from focus_eval.keyframes.subtitles.files import read_subtitles
 
@@ -415,14 +418,14 @@ class DownloadOffer:
 
 
 def say_offer(selector: KeyframeSelector) -> None:
-    """Print how to get a better encoder: after keyframes were chosen, so never before an error about another thing."""
+    """Print how to get a better encoder; call it after keyframes were chosen, so that an error is printed alone."""
     offer = selector.may_download
     if isinstance(offer, DownloadOffer) and offer.remark:
         typer.echo(offer.remark, err=True)
 
 
 def say_what_yes_needs(selector: Selector, *, yes: bool) -> None:
-    """Print the install command of an encoder to download if `--yes` found none that would run here."""
+    """If `--yes` found no encoder that can run here, print the command that installs what encoders need."""
     from focus_eval.keyframes.encoders.default import FALLBACK, missing_install
 
     is_fallback = selector.encoder is not None and selector.encoder.name == FALLBACK
@@ -446,9 +449,10 @@ def check_outputs(
     """Refuse outputs that cannot be written, or that would replace an input or each other, before a frame is scored.
 
     Args:
-        files: by option; None for one that was not given. The folder of a `--store` need not exist.
+        files: output file of each option; None for an option that was not given. The folder of a `--store` need not
+            exist.
     """
-    # Not by `Path.resolve`, which ends in a RuntimeError for a link to itself.
+    # Do not use `Path.resolve`, which raises RuntimeError for a link to itself.
     taken = {os.path.realpath(video): "the video" for video in videos if not video.is_dir()}
     if subtitles is not None:
         taken[os.path.realpath(subtitles)] = "the file of subtitles"
@@ -569,7 +573,7 @@ def _model_usage_line(row: SelectionRow) -> str:
 
 
 def _scan_line(row: SelectionRow) -> str:
-    """A line on the scanned frames and the whole work in forwards of the main encoder."""
+    """A line on the scanned frames, and on all work as a number of the main encoder's forwards."""
     from focus_eval.keyframes.rows.cost import forward_equivalents, unit_costs
 
     units = unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))

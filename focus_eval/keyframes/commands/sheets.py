@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.question_sheet import Sheet
     from focus_eval.keyframes.sheet_folder import AsksRows
 
-# Options that belong to a sheet.
+# Options that are refused without a sheet.
 ONLY_WITH_SHEET = {
     "column": "--column", "videos_folder": "--videos", "workers": "--workers", "no_sheets": "--no-sheets"
 }  # fmt: skip
-# Most errors that are printed; the table lists all.
+# Limit of errors that are printed; the table lists all of them.
 MAX_SHOWN_ERRORS = 5
 
 FromOption = Annotated[
@@ -54,7 +54,7 @@ class SheetOptions:
 
     Args:
         columns: "ROLE=NAME" texts.
-        out: folder of the results, or the table in it.
+        out: folder of the results, or path of the table in this folder.
         draws_sheets: draw a contact sheet of each row.
     """
 
@@ -70,10 +70,10 @@ def check_sheet_options(context: typer.Context, not_with_sheet: Mapping[str, str
     """Return True if the user named a sheet.
 
     Args:
-        not_with_sheet: parameters of the command that a sheet takes the place of, with their names in messages.
+        not_with_sheet: parameters of the command that are refused beside a sheet, with their names in messages.
 
     Raises:
-        InvalidInput: one of these besides a sheet, or options of a sheet without one.
+        InvalidInput: a parameter of `not_with_sheet` beside a sheet, or an option of a sheet without a sheet.
     """
 
     def is_given(name: str) -> bool:

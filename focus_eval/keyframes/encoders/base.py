@@ -20,7 +20,7 @@ _NO_COUNTS: Mapping[str, int] = MappingProxyType({})
 
 
 class PublishedWeights(TypedDict, total=False):
-    """What an encoder's class states of published weights; `weights.Checkpoint` says what each field means."""
+    """Facts about published weights that an encoder's class states; `weights.Checkpoint` explains the fields."""
 
     repository: str
     revision: str
@@ -57,29 +57,31 @@ class Encoder:
     has `relevance_of` instead: it knows relevance by frame index, so that no frame is read, nothing is stored and no
     forward is counted.
 
-    Options are the keywords of the constructor. All else has a default that suits most encoders. The attributes from
-    `name` to `embeds_independently` are of the class and read without importing the file: write literals.
+    Options are the keywords of the constructor. All other members have defaults that suit most encoders. The attributes
+    from `name` to `embeds_independently` are class attributes. They are read from the source without importing the
+    file, so their values must be literals.
 
     Attributes:
         name: the registered name, e.g. "offline", "blip".
         extra: the extra of this package that installs what the encoder imports; "" for none.
         needs_gpu: False for an encoder that runs well on a processor.
-        model_type: `model_type` that a checkpoint's configuration must state, one or several;
-            "" for an encoder without checkpoints.
+        model_type: value, or tuple of allowed values, of `model_type` in a checkpoint's configuration; "" for an
+            encoder without checkpoints.
         default_checkpoint: name of the checkpoint that is loaded if none is named.
         checkpoints: published checkpoints by name (see `weights.Checkpoint`).
         reads_frames: True if relevance comes from pixels.
         stores_embeddings: True if `embed` gives a float32 array `(n, d)` small enough to keep on disk; otherwise only
             relevance is stored.
         embeds_independently: True if a frame gets the same bits in any batch; equal frames are then embedded once.
-        revision: the weights and every option that can change a number, as one readable line.
+        revision: the weights and every option that can change a result, as one readable line.
         device: torch's name of the device in use, e.g. "cuda:0".
-        gmacs: 10^9 multiply-adds by part of the model: "image" and "keys" once a frame, "fusion" once a frame and
-            question (see `encoders.cost`); {} if they are not known.
-        least_shown: relevance below which no frame of a video shows what the query names; None if not measured.
+        gmacs: 10^9 multiply-adds by part of the model: "image" and "keys" are spent once per frame, "fusion" once per
+            pair of frame and question (see `encoders.cost`); {} if they are not known.
+        least_shown: if no frame of a video reaches this relevance, the video does not show what the query names; None
+            if not measured.
         recoveries: number of failures recovered from so far, by kind (memory, half precision).
-        fills_batches: True if frames of several videos should share a batch, as a GPU needs it.
-        batch_size: frames of a full batch now; less after one did not fit into memory.
+        fills_batches: True if frames of several videos should share a batch, which keeps a GPU busy.
+        batch_size: current number of frames in a full batch; it is reduced after a batch did not fit into memory.
     """
 
     name: ClassVar[str] = ""
@@ -103,8 +105,8 @@ class Encoder:
     def embed(self, frames: Pixels) -> FrameFeatures:
         """Return the features of RGB uint8 frames `(n, height, width, 3)`, n along the first axis.
 
-        The frames are valid during the call; features that hold on to them, other than as an array, a tensor or a list
-        of these, copy them.
+        The memory of `frames` is reused after the call. Arrays, tensors and lists of these are copied by the caller if
+        they share that memory; features of any other type must not refer to `frames` but copy them.
         """
         raise NotImplementedError(f"encoder {self.name!r} has no embed")
 
@@ -129,7 +131,7 @@ class Encoder:
         raise NotImplementedError(f"encoder {self.name!r} has no embeddings")
 
     def prepare(self, frames: Pixels) -> Pixels:
-        """Return small RGB uint8 frames with the same features to the bit; called in the thread that decodes."""
+        """Return RGB uint8 frames, shrunk if `embed` then gives bit-equal features; runs in the decoding thread."""
         return frames
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], FrameFeatures]:
@@ -147,7 +149,9 @@ class Encoder:
         return False
 
     def known_neighbours(self, query: str) -> tuple[str, ...]:
-        """Return the vocabulary's names nearest to a `query` outside it; () if inside, or without a vocabulary.
+        """Return the known names nearest to `query` if the query is outside the encoder's vocabulary.
+
+        Return () if the query is inside the vocabulary, or if the encoder has no fixed vocabulary.
 
         Raises:
             InvalidInput: a query in a script that the encoder cannot read.
@@ -168,12 +172,15 @@ class Encoder:
     def pictures_of(self, frames: IntArray, size: int | None) -> list[Pixels]:
         """Return one drawn RGB picture `(height, width, 3)` per frame index, without decoding a video.
 
-        Only encoders of simulated videos have one; `size` is the shorter side in pixels, None: as drawn.
+        Only encoders of simulated videos can draw. `size` is the shorter side in pixels; None keeps the size as drawn.
         """
         raise NotImplementedError(f"encoder {self.name!r} draws no pictures")
 
     def n_unknown(self, frames: IntArray) -> int:
-        """Return for how many of `frames` the last question used the relevance of the nearest known frame."""
+        """Return how many of `frames` had no relevance of their own and got that of the nearest known frame.
+
+        Counted for the last question.
+        """
         return 0
 
     @property
@@ -186,7 +193,10 @@ class Encoder:
 
     @classmethod
     def revision_of(cls, **options: object) -> str:
-        """Return the `revision` of an encoder with these options; override it where weights need not load for that."""
+        """Return the `revision` of an encoder with these options.
+
+        By default the encoder is made for this; override the method if the revision is known without loading weights.
+        """
         encoder = cls(**options)
         try:
             return encoder.revision
@@ -200,12 +210,12 @@ class Encoder:
 
     @classmethod
     def overrides(cls, method: str) -> bool:
-        """Return True if this class, or one between, replaces the `Encoder` method named `method`, e.g. "logits"."""
+        """Return True if a subclass of `Encoder` has replaced the method named `method`, e.g. "logits"."""
         return getattr(cls, method) is not getattr(Encoder, method)
 
 
 def feature_array(features: FrameFeatures) -> NDArray[np.float32]:
-    """Return features that are an array already, as those of an encoder with `stores_embeddings`, as its type."""
+    """Return `features` typed as an array, for encoders with `stores_embeddings`, whose features are arrays."""
     return np.asarray(features)
 
 

@@ -32,11 +32,11 @@ from focus_eval.keyframes.encoders.weights import Located, load_weights
 if TYPE_CHECKING:
     from transformers import BertTokenizer, BlipForImageTextRetrieval, BlipImageProcessor
 
-# Each field is one difference between LAVIS and transformers; tests/keyframes/encoders/test_blip_parity.py removes one
-# at a time.
+# Each field of `BlipRules` is one difference between LAVIS and transformers. The test
+# tests/keyframes/encoders/test_blip_parity.py switches off one difference at a time.
 
 MAX_WORDS = 50
-LAVIS_TOKENS = 35  # longest text with both ends
+LAVIS_TOKENS = 35  # longest text in tokens, start and end token included
 
 _REMOVED_CHARACTERS = re.compile(r"[.!\"()*#:;~]")
 _BLANK_RUNS = re.compile(r"\s{2,}")
@@ -47,13 +47,15 @@ class BlipRules:
     """Preparation of text and image, and settings that override those of the model's configuration.
 
     Args:
-        first_token: id put in place of `[CLS]`; LAVIS' `[ENC]` is not in transformers' vocabulary. None: `[CLS]`.
+        first_token: token id that replaces `[CLS]`, since LAVIS' `[ENC]` is not in transformers' vocabulary; None keeps
+            `[CLS]`.
         caption: clean the text as LAVIS' `blip_caption` does.
-        max_tokens: longest text with both ends; None: no cut.
+        max_tokens: longest text in tokens, start and end token included; longer text is cut. None: no cut.
         text_heads: attention heads of the text encoder as trained; None: as in `config.json`. The first published
             configurations state 8, which is wrong and loads without a warning.
         vision_eps: epsilon of the image tower's layer norms as trained; None: as in `config.json` (1e-5).
-        resize: "pil": width, then height, each by Pillow; "torchvision": transformers' image processor.
+        resize: "pil" resizes the width and then the height with Pillow; "torchvision" uses transformers' image
+            processor.
     """
 
     first_token: int | None = 30523
@@ -80,14 +82,14 @@ def clean_caption(text: str) -> str:
     return " ".join(text.split(" ")[:MAX_WORDS])
 
 
-# transformers computes BLIP's attention as two matrix products with a softmax between them. The same numbers come
-# from torch's fused kernel. In cross-attention the questions of a frame lie along the query axis, so the frame's
-# keys and values are projected once, whatever the number of questions. They do not depend on the question either: for
-# the next question about the same frames a layer finds them in `image`.
+# transformers computes BLIP's attention as two matrix products with a softmax between them. torch's fused kernel
+# computes the same faster. In cross-attention all questions about a frame are placed along the query axis, so the
+# frame's keys and values are projected once for all of them. Keys and values do not depend on the questions: a layer
+# that still has them in its attribute `image` reuses them for the next question about the same frames.
 
 
 def use_fused_attention(model: Any) -> None:
-    """Replace the attention functions of a `BlipForImageTextRetrieval` in place by fused ones; weights stay."""
+    """Replace the attention functions of a `BlipForImageTextRetrieval` in place by fused ones; keep the weights."""
     for layer in model.vision_model.encoder.layers:
         layer.self_attn.forward = MethodType(_attend_image, layer.self_attn)
     for layer in model.text_encoder.encoder.layer:
@@ -141,18 +143,19 @@ def _heads(states: torch.Tensor, n_heads: int) -> torch.Tensor:
     return states.view(n, length, n_heads, width // n_heads).transpose(1, 2)
 
 
-# Frames x questions in one pass of the text encoder. In fp32, 512 frames of BLIP large are 1.2 GB of image tokens,
-# 1.8 GB of keys and values in the layer that runs, and .3 GB of activations.
+# Limit on the number of frame-question pairs in one pass of the text encoder. In fp32, 512 frames of BLIP large take
+# 1.2 GB of image tokens, 1.8 GB of keys and values in the layer that runs, and .3 GB of activations.
 _MAX_TEXT_ROWS = 512
 _MAX_QUERIES_AT_ONCE = 64
-# Most bytes of keys and values, over all layers, kept for the next question about the same frames: 32 frames of BLIP
-# large take 1.36 GB in fp32. Beyond it each layer computes its own and drops them at once.
+# Limit in bytes of the keys and values, summed over all layers, that are kept for the next question about the same
+# frames. 32 frames of BLIP large take 1.36 GB in fp32. Above the limit, each layer computes its keys and values for
+# every pass and drops them after use.
 _MAX_KEPT_BYTES = 2 << 30
 
 
 @dataclass
 class _ImageKeys:
-    """Keys and values that every text layer computed from the image tokens `features`, by part of the frames."""
+    """Cache of the keys and values that the text layers computed from the image tokens `features`, by frame range."""
 
     features: torch.Tensor
     by_part: dict[object, list[tuple[torch.Tensor, torch.Tensor]]] = field(default_factory=dict)
@@ -225,7 +228,7 @@ class BlipScorer(MatchingScorer):
         return ImageRules(height=side, width=side)
 
     def load_text(self, located: Located) -> None:
-        """Load the tokenizer, and transformers' image processor where frames go through it."""
+        """Load the tokenizer and, if the rules resize frames with it, transformers' image processor."""
         image_processor = None
         if self.rules.resize == "torchvision":
             from transformers import BlipImageProcessor
@@ -235,7 +238,7 @@ class BlipScorer(MatchingScorer):
 
     @classmethod
     def settings(cls, options: BlipOptions) -> dict[str, object]:
-        """Return the preparation's parts of `revision`: the preset, and the fields that differ from it."""
+        """Return what `revision` says of the preparation: the preset, and the rules that differ from the preset."""
         rules = options.rules
         if rules == TRANSFORMERS:
             return {"preprocess": "hf"}
@@ -244,12 +247,12 @@ class BlipScorer(MatchingScorer):
 
     @classmethod
     def gmacs_in(cls, folder: Path, options: BlipOptions) -> dict[str, float]:
-        """Return 10^9 multiply-adds by part, for a text of the most tokens that the rules allow."""
-        # Without truncation the LAVIS limit is a good bound: few questions exceed it.
+        """Return 10^9 multiply-adds by part, for the longest text that the rules allow."""
+        # If the rules do not cut text, assume the LAVIS limit: few questions are longer.
         return blip_gmacs(_config(folder, options.rules), options.rules.max_tokens or LAVIS_TOKENS)
 
     def _set_up(self, tokenizer: BertTokenizer, image_processor: BlipImageProcessor | None) -> None:
-        """Make the loaded model ready: fused attention, compiled image tower if asked, text batches and caches."""
+        """Make the loaded model ready: fused attention, the optional compiled image tower, text batches and caches."""
         use_fused_attention(self._model)
         self._tokenizer = tokenizer
         self._image_processor = image_processor
@@ -315,7 +318,7 @@ class BlipScorer(MatchingScorer):
         if not len(features):
             return np.empty((len(queries), 0))
         ids, mask = self._tokens(tuple(queries))
-        # Hold the tensor itself: a freed one's id could be reused by another.
+        # Keep and compare the tensor itself, not its id: the id of a freed tensor could be that of a new one.
         keys = self._keys
         if keys is None or keys.features is not features:
             keys = self._keys = _ImageKeys(features)
@@ -335,13 +338,14 @@ class BlipScorer(MatchingScorer):
     ) -> torch.Tensor:
         """Return match probabilities `(n, n_queries)`, fp32, of the image tokens `states` of the frames `part`.
 
-        The text layers' keys and values of these frames are taken from `keys`, or computed and kept there while memory
-        allows.
+        The text layers take the keys and values of these frames from `keys`. If they are not there, the layers compute
+        them and store them in `keys`, up to `_MAX_KEPT_BYTES`.
         """
         n, n_tokens, _ = states.shape
         device = states.device.type
         is_autocast = torch.is_autocast_enabled(device)
-        # A batch that was not finite in half precision is computed again in fp32, with keys and values of its own.
+        # The precision is part of the key: a batch that is not finite in half precision is computed again in fp32 and
+        # must not reuse its half-precision keys and values.
         key = (part.start, part.stop, is_autocast)
         readers = [layer.crossattention.self for layer in self._model.text_encoder.encoder.layer]
         stored = keys.by_part.get(key)

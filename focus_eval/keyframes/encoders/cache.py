@@ -33,7 +33,7 @@ class FeatureCache:
     Safe for threads. A frame of BLIP-large takes 577 x 1024 numbers: 2.25 MiB in fp32, 1.13 MiB in half precision.
 
     Args:
-        max_bytes: most memory to hold, in bytes.
+        max_bytes: limit of the memory for features.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -48,7 +48,7 @@ class FeatureCache:
         return len(self._rows)
 
     def get(self, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], FrameFeatures | None]:
-        """Return which of `frames` are stored, a mask `(n,)`, and the features of those, in order; None if none is."""
+        """Return a mask `(n,)` of the `frames` that are stored, and their features in order; None if none is stored."""
         with self._lock:
             is_stored = np.array([(video, int(frame)) in self._rows for frame in frames], dtype=bool)
             keys = [(video, int(frame)) for frame in frames[is_stored]]
@@ -64,10 +64,10 @@ class FeatureCache:
         return is_stored, torch.stack(rows)
 
     def put(self, video: str, frames: IntArray, features: Any) -> None:
-        """Store a copy of each row of `features`, one a frame; the least recently used go beyond `max_bytes`."""
+        """Store a copy of each row of `features`, one row per frame; drop the least recently used above `max_bytes`."""
         if len(frames) != len(features):
             raise InvalidInput(f"{len(frames)} frames, {len(features)} rows of features")
-        # copy the rows: a view would keep its whole batch in memory
+        # Copy the rows: a view would keep its whole batch in memory.
         copies = [row.clone() if hasattr(row, "clone") else row.copy() for row in features]
         with self._lock:
             for frame, row in zip(frames.tolist(), copies, strict=True):
@@ -91,11 +91,11 @@ Features = NDArray[np.float32]
 class DuplicateCache:
     """Keep features of pictures by a hash of their pixels and drop the least recently used; safe for threads.
 
-    Only for an encoder whose features of a picture do not depend on the rest of the batch: a stored feature must equal
-    the one that would be computed.
+    Use it only for an encoder whose features of a picture do not depend on the other pictures of the batch, so that the
+    stored features equal those that the encoder would compute.
 
     Args:
-        max_pictures: most pictures to remember.
+        max_pictures: limit on the number of pictures whose features are kept.
     """
 
     def __init__(self, max_pictures: int = MAX_PICTURES) -> None:
@@ -110,14 +110,17 @@ class DuplicateCache:
     def load(self, path: Path) -> None:
         """Read the features that `save` wrote; do nothing if the file is missing or damaged.
 
-        They spare the encoder's work only. Their pictures count as computed when they are first seen, so that rows do
-        not depend on what the machine has seen before.
+        Loaded features only save the encoder's work. The first time that a picture of them is seen, it still counts as
+        computed, so that the counts in rows do not depend on earlier runs on this machine.
         """
         with suppress(OSError, EOFError, ValueError, KeyError, BadZipFile), np.load(path, allow_pickle=False) as file:
             self._earlier.update(zip(map(bytes, file["hashes"]), file["features"], strict=True))
 
     def save(self, path: Path) -> None:
-        """Write the features that were not loaded to `path`; do nothing if there are none, or enough were loaded."""
+        """Write the features that were not loaded to `path`.
+
+        Do nothing if all were loaded, or if `load` read the maximum number of pictures already.
+        """
         with self._lock:
             features = {digest: row for digest, row in self._features.items() if digest not in self._earlier}
         if not features or len(self._earlier) >= self._max_pictures:
@@ -130,7 +133,7 @@ class DuplicateCache:
                 np.savez(file, hashes=hashes, features=np.stack(list(features.values())))
 
     def embed(self, pictures: Pixels, compute: Callable[[Pixels], Features]) -> tuple[Features, NDArray[np.bool_]]:
-        """Return the features of `pictures`, computing only new ones, and a mask `(n,)`, True for the computed.
+        """Return the features of `pictures`, and a mask `(n,)` of the pictures whose features count as computed now.
 
         Args:
             pictures: uint8, n along the first axis, at least one.
@@ -171,7 +174,7 @@ def duplicate_cache(scorer_key: str) -> DuplicateCache:
 
 @dataclass(frozen=True)
 class _FeatureFolder:
-    """A folder that keeps features, and the caches that were made since it is in use, by encoder."""
+    """The folder of stored features that is in use, and the caches made since then, by encoder."""
 
     path: Path
     caches: dict[str, DuplicateCache] = field(default_factory=dict)
@@ -182,9 +185,9 @@ _feature_folder: _FeatureFolder | None = None
 
 @contextmanager
 def using_feature_folder(folder: Path | None) -> Iterator[None]:
-    """Begin caches made in the block with the features in `folder`, and write what they add there at its end.
+    """In the block, fill each new cache with the features stored in `folder`; at the end store the added features.
 
-    Several processes may keep features in one folder: each writes a file of its own. None keeps nothing.
+    Several processes may use one folder, because each process writes its own file. With None nothing is stored.
     """
     global _feature_folder
     if folder is None:
@@ -203,13 +206,13 @@ def using_feature_folder(folder: Path | None) -> Iterator[None]:
 
 
 def _file_stem(scorer_key: str) -> str:
-    """How the names of an encoder's files of features begin."""
+    """The beginning of the names of an encoder's feature files."""
     return f"features-{hashlib.sha256(scorer_key.encode()).hexdigest()[:16]}"
 
 
 def _hash(picture: Pixels) -> bytes:
     """A hash of a picture's shape and pixels, 32 bytes."""
-    # SHA-256 is fastest (hardware support); include the shape, which the bytes do not show
+    # SHA-256 is fastest here (hardware support). The hash includes the shape, which the bytes alone do not show.
     digest = hashlib.sha256(repr(picture.shape).encode())
     digest.update(np.ascontiguousarray(picture).data)
     return digest.digest()

@@ -1,9 +1,13 @@
 """Counts an encoder's multiply-adds from the sizes that its checkpoint states.
 
-A matrix product `(n, k) x (k, m)` counts n k m; norms, activations and sums, below one per cent, are left out. Costs
-are in 10^9 multiply-adds by part: "image" once a frame; "keys", a matching encoder's keys and values of the image, also
-once a frame, since all questions share them; "fusion" once a frame and question, for the longest text that the encoder
-reads. A text tower alone runs once a question and is not counted.
+A matrix product `(n, k) x (k, m)` counts n k m. Norms, activations and sums are left out: they are below one per cent.
+Costs are in 10^9 multiply-adds, by part of the encoder:
+
+- "image" is spent once per frame.
+- "keys", a matching encoder's keys and values of the image, is spent once per frame, because all questions share them.
+- "fusion" is spent once per pair of frame and question, and assumes the longest text that the encoder reads.
+
+A separate text tower runs only once per question and is not counted.
 """
 
 from __future__ import annotations
@@ -25,13 +29,13 @@ _GATED = ("aimv2",)
 
 
 def selection_gmacs(encoder: Encoder | None, scan_encoder: Encoder | None = None) -> dict[str, float]:
-    """Return the main encoder's 10^9 multiply-adds by part, and the scan encoder's sum as "scan_image"."""
+    """Return the main encoder's 10^9 multiply-adds by part, and the total of the scan encoder as "scan_image"."""
     main, scanning = (scorer.gmacs if scorer else {} for scorer in (encoder, scan_encoder))
     return joint_gmacs(main, scanning)
 
 
 def joint_gmacs(main: Mapping[str, float], scanning: Mapping[str, float]) -> dict[str, float]:
-    """Return `main` with the sum of `scanning` as "scan_image"; without that key if the sum is 0."""
+    """Return `main` with the sum of `scanning` added as "scan_image"; the key is left out if the sum is 0."""
     scanned = sum(scanning.values())
     return {**main, **({"scan_image": scanned} if scanned else {})}
 
@@ -71,7 +75,7 @@ def blip_gmacs(config: PretrainedConfig, n_tokens: int) -> dict[str, float]:
     """
     text, image_tokens = config.text_config, _n_tokens("blip", config.vision_config)
     width = text.hidden_size
-    # Attention to image tokens whose keys and values are computed already.
+    # Cross-attention without the projection of its keys and values, which `keys` counts below.
     cross_attention = 2 * n_tokens * width**2 + 2 * n_tokens * image_tokens * width
     layer = _layer(n_tokens, width, text.intermediate_size) + cross_attention
     keys = 2 * image_tokens * config.vision_config.hidden_size * width
@@ -102,7 +106,7 @@ def _image_tower(model_type: str, vision: PretrainedConfig) -> int:
     width, mlp, tokens = vision.hidden_size, vision.intermediate_size, _n_tokens(model_type, vision)
     embedding = _n_patches(vision) * 3 * vision.patch_size**2 * width
     layers = vision.num_hidden_layers * _layer(tokens, width, mlp, is_gated=model_type in _GATED)
-    # Keys and values of all patches, the query's part, and SigLIP's extra MLP (AIMv2 has none).
+    # Pooling head: keys and values of all patches, attention and projection of one query; SigLIP adds an MLP.
     head = 2 * tokens * width**2 + 2 * tokens * width + width**2
     head += 0 if model_type == "aimv2" else width**2 + 2 * width * mlp
     return int(embedding + layers + (head if model_type in _POOLING_HEAD else 0))
@@ -113,7 +117,8 @@ def _layer(tokens: int, width: int, mlp: int, *, is_gated: bool = False) -> int:
     return 4 * tokens * width**2 + 2 * tokens**2 * width + (3 if is_gated else 2) * tokens * width * mlp
 
 
-# EfficientNet-Lite0: blocks, kernel, stride of the first, widening, channels (Tan and Le 2019, table 1).
+# Stages of EfficientNet-Lite0 (Tan and Le 2019, table 1): number of blocks, kernel size, stride of the first block,
+# widening factor, output channels.
 _STAGES = ((1, 3, 1, 1, 16), (2, 3, 2, 6, 24), (2, 5, 2, 6, 40), (3, 3, 2, 6, 80), (3, 5, 1, 6, 112), (4, 5, 2, 6, 192),
            (1, 3, 1, 6, 320))  # fmt: skip
 _STEM, _HEAD, _CLASSES = 32, 1280, 1000

@@ -1,6 +1,7 @@
 """Choose the encoder of a user who names none.
 
-The first of `ORDER` whose weights lie on this machine; else one download is offered, which needs a yes; else `offline`.
+It is the first of `ORDER` whose weights lie on this machine. If there is none, one download is offered. If the user
+does not accept it, the encoder is `offline`.
 
     encoder = default_encoder(may_download=lambda checkpoint: True)
 """
@@ -61,7 +62,7 @@ def default_encoder(may_download: Callable[[Checkpoint], bool]) -> str:
 
 
 def better_encoder_hint() -> str:
-    """Return, for a message, how to get an encoder that knows more than everyday objects: install it or allow it."""
+    """Return text that says how to get an encoder that knows more than everyday objects: which install or option."""
     if command := missing_install():
         return f"{command}, then select --yes"
     return f"select --yes or {DOWNLOAD_VARIABLE}=1 downloads one"
@@ -90,7 +91,7 @@ def download(checkpoint: Checkpoint) -> None:
     from huggingface_hub.constants import HF_HUB_CACHE
     from huggingface_hub.errors import HfHubHTTPError
 
-    # HfHubHTTPError's base is the HTTP library's error, which differs between releases.
+    # The base class of HfHubHTTPError is an error of the HTTP library, and that library differs between releases.
     connection_errors = cast("tuple[type[Exception], ...]", (OSError, *HfHubHTTPError.__bases__))
     _check_space(checkpoint, Path(HF_HUB_CACHE))
     try:

@@ -38,15 +38,16 @@ class DualEncoderScorer(TorchScorer):
     """Base of the encoders with an image tower and a text tower that share an embedding space.
 
     Images are resized and cropped with Pillow by the rules of `preprocessor_config.json`, as transformers did when the
-    published runs were made. The checkpoint's own tokenizer reads the text, which is cut at the text tower's positions.
-    Its options are those of `EncoderOptions`.
+    published runs were made. The checkpoint's own tokenizer reads the text; text longer than the text tower's positions
+    is cut. The options are those of `EncoderOptions`.
 
     Raises:
         MissingWeights, EncoderError: see `weights.locate`.
     """
 
     stores_embeddings: ClassVar[bool] = True
-    # SigLIP was trained on text padded to full length, with the padding attended to; CLIP never saw padding.
+    # "longest" pads to the longest text of a batch, as for CLIP, which was trained without padding. SigLIP needs
+    # "max_length": it was trained on text padded to full length and attends to the padding.
     text_padding: ClassVar[str] = "longest"
     least_positions: ClassVar[int] = 1
 
@@ -71,7 +72,7 @@ class DualEncoderScorer(TorchScorer):
         return dual_encoder_gmacs(_config(folder))
 
     def count_positions(self) -> int:
-        """Return the number of tokens that the text tower reads."""
+        """Return the largest number of tokens that the text tower reads."""
         return int(self._model.config.text_config.max_position_embeddings)
 
     def queue_parts(self, parts: Sequence[Pixels]) -> Callable[[], NDArray[np.float32]]:
@@ -105,14 +106,15 @@ class DualEncoderScorer(TorchScorer):
     def cosine(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return the cosine of the embeddings, shape `(n,)`, in [-1, 1]."""
         images, text = self.embeddings(features, query)
-        # row by row: a matrix product may round differently with the number of rows
+        # Multiply and sum row by row: the rounding of a matrix product may depend on the number of rows.
         cosine: FloatArray = np.clip((images * text).sum(axis=1), -1.0, 1.0)
         return cosine
 
     def logits(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return the dot product of the embeddings as the towers give them, not normalised, shape `(n,)`.
 
-        Q-Frame divides these by its temperature; cosines would all lie within a tenth of each other.
+        Q-Frame divides these logits by its temperature. Cosines would not do, since they all lie within a tenth of one
+        another.
         """
         product: FloatArray = (features.astype(np.float64) * self._query_features(query)).sum(axis=1)
         return product
@@ -132,7 +134,7 @@ class DualEncoderScorer(TorchScorer):
         return self.count_tokens(query) > self._positions
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Return the text tower's inputs for `texts`; without a mask if the tower attends to padding."""
+        """Return the text tower's inputs for `texts`, without an attention mask if the tower attends to padding."""
         encoded = self._tokenizer(
             [self.clean_text(text) for text in texts],
             padding=self.text_padding,
@@ -201,9 +203,9 @@ class LongClipScorer(DualEncoderScorer):
 class Aimv2Scorer(DualEncoderScorer):
     """AIMv2 (Fini et al. 2025), the "lit" weights: the only ones published with a text tower.
 
-    The text tower was trained with causal attention. transformers 5 passes a single text without padding to a kernel
-    without the causal mask, so that the text gets another embedding alone than in a batch. With plain ("eager")
-    attention, used here, the mask is always applied.
+    The text tower was trained with causal attention. For a single text without padding, transformers 5 uses a kernel
+    without the causal mask, so that the text's embedding differs from the one in a batch. The plain ("eager") attention
+    that is used here always applies the mask.
     """
 
     name: ClassVar[str] = "aimv2"
@@ -247,7 +249,7 @@ class SiglipScorer(DualEncoderScorer):
     text_padding: ClassVar[str] = "max_length"
 
     def load_tokenizer(self, located: Located) -> PreTrainedTokenizerBase:
-        """Return the tokenizer; raise EncoderError if it is not SigLIP's, as for a SigLIP 2."""
+        """Return the tokenizer; raise EncoderError if it is not SigLIP's, as in a checkpoint of SigLIP 2."""
         tokenizer = super().load_tokenizer(located)
         if type(tokenizer).__name__ != "SiglipTokenizer":
             raise EncoderError(
@@ -283,10 +285,10 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def pooled_output(output: ImageOutput) -> torch.Tensor:
-    """Return the embedding in a model's output: the tensor itself before transformers 5, an output object since."""
+    """Return the embedding in `output`, which is the tensor itself before transformers 5 and holds it since then."""
     if isinstance(output, torch.Tensor):
         return output
-    assert output.pooler_output is not None  # None only where a model is asked for no pooling
+    assert output.pooler_output is not None  # None only if pooling is switched off, which is never done here
     return output.pooler_output
 
 
@@ -302,7 +304,7 @@ class NaflexRules(ImageRules):
 
     Args:
         patch: side of a patch in pixels.
-        max_patches: most patches of an image.
+        max_patches: limit on the number of patches of an image.
     """
 
     has_one_size: ClassVar[bool] = False
@@ -371,7 +373,7 @@ class Siglip2Scorer(DualEncoderScorer):
             return super().image_features(pixels)
         patches, shape = as_patches(pixels, self.image_rules.patch)
         assert self._image_features is not None, "closed"
-        # All frames of a video have one size, so no patch is padding.
+        # All frames of a video have one size, so none needs padding and the mask is all ones.
         return self._image_features(
             pixel_values=patches,
             pixel_attention_mask=torch.ones(patches.shape[:2], dtype=torch.int32, device=patches.device),
@@ -379,7 +381,7 @@ class Siglip2Scorer(DualEncoderScorer):
         )
 
     def load_tokenizer(self, located: Located) -> PreTrainedTokenizerBase:
-        """Return the tokenizer, padding on the right; raise EncoderError if it does not add an end token alone."""
+        """Return the tokenizer, set to pad on the right; raise EncoderError unless it adds only an end token."""
         tokenizer = super().load_tokenizer(located)
         if type(tokenizer).__name__ == "SiglipTokenizer":
             raise EncoderError(f"{located.identity}: has SigLIP's tokenizer, not SigLIP 2's; use the encoder siglip")
@@ -405,7 +407,7 @@ def as_patches(pixels: torch.Tensor, patch: int) -> tuple[torch.Tensor, tuple[in
 
 @cache
 def _lowercase() -> Lowercase:
-    """The normaliser that transformers' own SigLIP 2 tokenizer uses; str.lower differs at a final sigma."""
+    """The normaliser of transformers' own SigLIP 2 tokenizer; `str.lower` treats a Greek final sigma differently."""
     from tokenizers.normalizers import Lowercase
 
     return Lowercase()

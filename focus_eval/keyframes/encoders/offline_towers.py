@@ -30,7 +30,7 @@ NetworkT = TypeVar("NetworkT")
 
 
 def shared_network(kind: Callable[..., NetworkT], *options: Hashable) -> NetworkT:
-    """Return this process's network of `kind` with `options`, made once and dropped with its last user."""
+    """Return the network of `kind` with `options` that this process shares; it is freed when no user is left."""
     global _process
     check_process()
     with _lock:
@@ -43,13 +43,14 @@ def shared_network(kind: Callable[..., NetworkT], *options: Hashable) -> Network
 
 _lock = threading.Lock()
 _alive: WeakValueDictionary[Hashable, object] = WeakValueDictionary()
-_process: int | None = None  # the one that made networks
+_process: int | None = None  # id of the process that made networks
 
 
 def check_process() -> None:
     """Raise EncoderError in a process that was forked from one that had made networks.
 
-    OpenVINO's threads do not follow into it: there a network would wait for ever, and a new one end the process.
+    OpenVINO's threads do not exist in the forked process: an existing network would wait for ever there, and making a
+    new network would end the process.
     """
     if _process not in (None, os.getpid()):
         raise EncoderError(
@@ -65,7 +66,7 @@ def thread_count() -> int:
 
 
 def single_threaded(n_threads: int) -> dict[str, object]:
-    """Return OpenVINO's settings for `n_threads` requests at once, each computed in float32 by one thread."""
+    """Return OpenVINO's settings for `n_threads` simultaneous requests, each computed in float32 by one thread."""
     return {
         "INFERENCE_PRECISION_HINT": "f32",  # OpenVINO defaults to bfloat16 on some processors
         "NUM_STREAMS": n_threads,
@@ -104,8 +105,8 @@ Weights = dict[str, NDArray[np.float32]]
 class SentenceEncoder:
     """all-MiniLM-L6-v2, float32, on the CPU.
 
-    Runs in OpenVINO, each batch on one of as many threads as there are cores: importing transformers would take
-    seconds. Results depend neither on the batch nor on the number of threads.
+    Runs in OpenVINO, because importing transformers would take seconds. There is one thread per core, and each batch
+    runs on one thread. Results depend neither on the batch nor on the number of threads.
     """
 
     def __init__(self) -> None:
@@ -139,7 +140,7 @@ class SentenceEncoder:
                 for at in range(0, len(group), _TEXTS_AT_ONCE):
                     part = group[at : at + _TEXTS_AT_ONCE]
                     part_ids = np.array([ids[text_at] for text_at in part])
-                    # The first layer's input before its norm, `(n, n_tokens, 384)`.
+                    # Sum of word, position and type embeddings `(n, n_tokens, 384)`: the input of the first norm.
                     vectors_in = np.asarray(word[part_ids] + (position[: part_ids.shape[1]] + token_type[0]))
                     self._queue.start_async(vectors_in, part)
             self._queue.wait_all()
@@ -228,23 +229,24 @@ _VISION_SHAPES = {
 class FrameClassifier:
     """EfficientNet-Lite0 over ImageNet's classes, float32, on the CPU.
 
-    Runs in OpenVINO, a batch on each of as many threads as there are cores: half the time of torch on a network this
-    small. Results depend neither on the batch nor on the number of threads.
+    Runs in OpenVINO, which takes half the time of torch on a network this small. There is one thread per core, and each
+    batch runs on one thread. Results depend neither on the batch nor on the number of threads.
 
     Args:
-        size: side of the input in pixels; the weights are those for 224.
+        size: side of the input in pixels; the weights were trained at 224.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
-        # Large pictures are computed one by one, small ones together: 16 of 64 pixels take a third of the time a
-        # picture, 16 of 224 pixels a fifth more, for they do not stay in the processor's cache.
+        # Compute large pictures one by one, and small ones in batches. In batches of 16, a picture of 64 pixels takes a
+        # third of its time alone. A picture of 224 pixels takes a fifth more, because the batch exceeds the processor's
+        # cache.
         self._n_at_once = max(1, (_PIXELS_AT_ONCE // size) // size)
         n_threads = thread_count()
         network = _vision_network(_load_vision_weights(), size, self._n_at_once)
         compiled = openvino.Core().compile_model(network, "CPU", single_threaded(n_threads))
         self._requests: SimpleQueue[openvino.InferRequest] = SimpleQueue()
-        # One request more than compute threads, so that the next batch is prepared meanwhile.
+        # Use one request more than there are threads, so that the next batch is prepared while all threads compute.
         for _ in range(n_threads + 1):
             self._requests.put(compiled.create_infer_request())
 
@@ -266,11 +268,11 @@ class FrameClassifier:
             for at in range(0, len(frames), self._n_at_once):
                 part = slice(at, min(at + self._n_at_once, len(frames)))
                 squares = resize_squares(centre_squares(frames[part]), self._size)
-                # Waiting for a request while holding some would deadlock: finish one first.
+                # Callers that wait for a request while they hold some could deadlock: finish one of our own instead.
                 if running and self._requests.empty():
                     finish()
                 request = self._requests.get()
-                # Write into the request's tensors: passing arrays to `infer` costs 0.2 ms a batch.
+                # Write into the request's own tensor: passing an array to `infer` costs 0.2 ms per batch.
                 request.get_input_tensor().data[: len(squares)] = squares
                 request.start_async()
                 running.append((request, part))
@@ -283,7 +285,7 @@ class FrameClassifier:
 def centre_squares(frames: Pixels) -> Pixels:
     """Return the largest centred square of each RGB uint8 frame, a view `(n, side, side, 3)`.
 
-    The classifier's usual crop to 7/8 of the picture is left out: in a video it would hide too much.
+    The usual further crop to 7/8 of the picture is left out: in a video it would hide too much.
     """
     height, width = frames.shape[1:3]
     side = min(height, width)

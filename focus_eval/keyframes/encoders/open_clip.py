@@ -32,7 +32,7 @@ _FILTERS = {"bilinear": BILINEAR, "bicubic": BICUBIC}
 
 
 def _library() -> ModuleType:
-    """The module open_clip, imported at first use because that takes seconds."""
+    """The module open_clip; it is imported at the first call, because the import takes seconds."""
     try:
         return importlib.import_module("open_clip")
     except ImportError as error:
@@ -41,7 +41,7 @@ def _library() -> ModuleType:
 
 @dataclass(frozen=True, kw_only=True)
 class TorchvisionRules(ImageRules):
-    """Image rules with torchvision's rounding of the centre crop: half a pixel goes to the even side."""
+    """Image rules whose centre crop is rounded as in torchvision: an edge between two pixels moves to the even one."""
 
     def centre(self, height: int, width: int) -> tuple[slice, slice]:
         """Return rows and columns of the centre crop of a frame of that size, rounded as torchvision does."""
@@ -65,7 +65,7 @@ class OpenClipScorer(DualEncoderScorer):
     extra: ClassVar[str] = "open-clip"
     model_type: ClassVar[str] = "open_clip"
     default_checkpoint: ClassVar[str] = "PE-Core-L-14-336"
-    # Names, repositories and sizes are those of open_clip's registry; a test compares them.
+    # Names, repositories and sizes are copied from open_clip's registry; a test compares them with it.
     checkpoints: ClassVar[Mapping[str, PublishedWeights]] = {
         "PE-Core-T-16-384": {
             "repository": "timm/PE-Core-T-16-384",
@@ -134,7 +134,7 @@ class OpenClipScorer(DualEncoderScorer):
             model = _library().create_model(f"local-dir:{located.folder}")
         except SafetensorError as error:
             raise EncoderError(f"{located.identity}: damaged safetensors ({error}); download it again") from error
-        except (RuntimeError, AssertionError) as error:  # torch lists keys and shapes line by line
+        except (RuntimeError, AssertionError) as error:  # torch's message lists keys and shapes on many lines
             last = str(error).strip().splitlines()[-1].strip()
             raise EncoderError(f"{located.identity}: open_clip cannot load it ({last})") from error
         _refuse_resized(model, located)
@@ -177,7 +177,7 @@ class OpenClipScorer(DualEncoderScorer):
 
     def count_tokens(self, query: str) -> int:
         """Return the number of tokens of `query`, both ends included, before any cut."""
-        if hasattr(self._tokenizer, "tokenizer"):  # of transformers
+        if hasattr(self._tokenizer, "tokenizer"):  # a wrapped tokenizer of transformers
             return len(self._tokenizer.tokenizer(self._tokenizer.clean_fn(query))["input_ids"])
         return len(self._tokenizer.encode(query)) + 2
 
@@ -187,7 +187,7 @@ class OpenClipScorer(DualEncoderScorer):
 
 
 def _refuse_resized(model: torch.nn.Module, located: Located) -> None:
-    """Raise EncoderError if a stored tensor has another number of values than in `model`: open_clip resized it."""
+    """Raise EncoderError if a stored tensor and the one in `model` differ in size: open_clip has then resized it."""
     model_state = model.state_dict()
     with safe_open(located.weight_files[0], "numpy") as stored:
         for name in sorted(stored.keys()):
@@ -225,7 +225,7 @@ def image_gmacs(model_cfg: str) -> float:
         model_cfg: open_clip's configuration of a model, as JSON.
     """
     config = json.loads(model_cfg)
-    # unused text tower
+    # The text tower is not counted: make it as small as possible.
     config["text_cfg"] = {"context_length": 1, "vocab_size": 1, "width": 8, "heads": 1, "layers": 1}
     size = config["vision_cfg"]["image_size"]
     height, width = (size, size) if isinstance(size, int) else size

@@ -20,9 +20,9 @@ from focus_eval.core.processes import n_cores
 from focus_eval.core.types import IntArray, Pixels
 from focus_eval.keyframes.encoders.resampling import BICUBIC, FILTERS, filter_weights, fixed_point
 
-# Pillow's convolution on 8-bit images is fixed-point: weights rounded to multiples of 2^-22, one pass along the
-# width, rounded and clipped to 8 bits, one pass along the height. Both passes are integer sums, so the same
-# numbers come out on every device, whatever the order of the additions: bit-equal to Pillow.
+# Pillow resizes 8-bit images in fixed point. Weights are rounded to multiples of 2^-22. The first pass runs along the
+# width, its result is rounded and clipped to 8 bits, and the second pass runs along the height. Both passes are sums of
+# integers, which do not depend on the order of additions, so every device gives the bits that Pillow gives.
 
 _FRACTION_BITS = 22
 
@@ -30,20 +30,24 @@ _FRACTION_BITS = 22
 def resize_exactly(images: torch.Tensor, height: int, width: int, *, resample: int) -> torch.Tensor:
     """Resize uint8 images `(n, c, h, w)` to `(n, c, height, width)` on their device, bit-equal to Pillow.
 
+    Images that have this size already are returned unchanged, without a check of `resample`.
+
     Args:
-        resample: Pillow's code: 2 bilinear, 3 bicubic.
+        resample: Pillow's code of the filter: 2 for bilinear, 3 for bicubic.
 
     Raises:
-        InvalidInput: another filter.
+        InvalidInput: a filter other than bilinear and bicubic.
     """
-    for axis, size in ((3, width), (2, height)):  # width first, as every Pillow before 13 does
+    for axis, size in ((3, width), (2, height)):  # width first, as in every Pillow before 13
         if images.shape[axis] != size:
             images = _resize_axis(images, axis, size, resample)
     return images
 
 
 def pillow_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray, NDArray[np.int32]]:
-    """Return first input index `(size_out,)` and fixed-point weights `(size_out, taps)` of Pillow's filter.
+    """Return the first input index `(size_out,)` and the weights `(size_out, taps)` of each output pixel.
+
+    The weights are Pillow's, in fixed point.
 
     Raises:
         InvalidInput: a filter other than bilinear and bicubic.
@@ -63,7 +67,7 @@ def _resize_axis(images: torch.Tensor, axis: int, size: int, resample: int) -> t
     shape[axis] = size
     total: torch.Tensor | None = None
     for tap in range(weights.shape[1]):
-        at = (starts + tap).clamp(max=images.shape[axis] - 1)  # past the border the weight is 0
+        at = (starts + tap).clamp(max=images.shape[axis] - 1)  # an index past the border is harmless: its weight is 0
         part = images.index_select(axis, at).to(torch.int32) * weights[:, tap].reshape(shape)
         total = part if total is None else total.add_(part)
     assert total is not None
@@ -73,7 +77,7 @@ def _resize_axis(images: torch.Tensor, axis: int, size: int, resample: int) -> t
 
 @lru_cache(maxsize=256)
 def _weights_on(device: torch.device, size_in: int, size_out: int, resample: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """`pillow_weights` as tensors on `device`; cached, because an upload waits for the device's queue."""
+    """`pillow_weights` as tensors on `device`; cached, because each upload would wait for the device's queued work."""
     first, fixed = pillow_weights(size_in, size_out, resample)
     return torch.from_numpy(first).to(device), torch.from_numpy(fixed).to(device)
 
@@ -97,7 +101,7 @@ class ImageRules:
         mean, std: per channel, of values in [0, 1].
     """
 
-    # False if input size follows frame size: such frames cannot share a batch.
+    # False if the input size depends on the frame size: frames of different sizes then cannot share a batch.
     has_one_size: ClassVar[bool] = True
 
     height: int
@@ -108,7 +112,7 @@ class ImageRules:
     std: Triple = CLIP_STD
 
     def __post_init__(self) -> None:
-        """Raise InvalidInput for a size or a spread that is not above 0, or a centre larger than the resized frame."""
+        """Raise InvalidInput if a size or `std` is not above 0, or if the input is larger than the resized frame."""
         if min(self.height, self.width) < 1 or min(self.std) <= 0:
             raise InvalidInput(f"an encoder's input needs a size and a spread above 0, got {self}")
         if self.shortest_edge is not None and self.shortest_edge < max(self.height, self.width):
@@ -179,7 +183,8 @@ def resize_frames(frames: Pixels, rules: ImageRules) -> Pixels:
     def resized(frame: Pixels) -> Pixels:
         """Return one frame, resized and cut to its centre."""
         image, resample = Image.fromarray(np.ascontiguousarray(frame)), Image.Resampling(rules.resample)
-        # Width first, then height, in two calls: in one call Pillow 13 swaps the order for portrait images.
+        # Resize the width first, then the height, in two calls: in a single call Pillow 13 begins with the height for
+        # portrait images, which rounds differently.
         across = image.resize((width, frame.shape[0]), resample=resample)
         return np.asarray(across.resize((width, height), resample=resample))[rows, columns]
 
@@ -200,8 +205,8 @@ def resize_on_device(frames: torch.Tensor, rules: ImageRules) -> torch.Tensor:
 def normalise(images: torch.Tensor, rules: ImageRules) -> torch.Tensor:
     """Return fp32 `(u8 / 255 - mean) / std` of uint8 `(n, 3, h, w)`, on its device.
 
-    The divisors are tensors: a GPU divides by a plain number as a product with the reciprocal, which changes the last
-    bit.
+    The divisors are tensors, because a GPU computes a division by a plain number as a product with its reciprocal,
+    which changes the last bit.
     """
     mean, std, scale = _constants(rules, images.device)
     return images.to(torch.float32).div_(scale).sub_(mean).div_(std).contiguous()
@@ -209,20 +214,20 @@ def normalise(images: torch.Tensor, rules: ImageRules) -> torch.Tensor:
 
 @cache
 def _constants(rules: ImageRules, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Mean and std `(3, 1, 1)` and 255 on `device`; cached, because an upload waits for the device's queue."""
+    """Mean and std `(3, 1, 1)` and 255 on `device`; cached, because each upload would wait for its queued work."""
     mean, std = (torch.tensor(values, device=device).view(3, 1, 1) for values in (rules.mean, rules.std))
     return mean, std, torch.tensor(255.0, device=device)
 
 
 def release_constants() -> None:
-    """Drop what is cached on devices; encoders that go on copy their own again."""
+    """Drop the tensors cached on devices; encoders that are still in use upload theirs again."""
     _constants.cache_clear()
     _weights_on.cache_clear()
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """The shared threads that resize with Pillow, which releases Python's lock meanwhile."""
+    """The shared threads that resize with Pillow; they run in parallel, because Pillow releases Python's lock."""
     return ThreadPoolExecutor(min(16, n_cores()), thread_name_prefix="resize")
 
 

@@ -25,11 +25,9 @@ class RecordedScorer(Encoder):
 
     Args:
         trace: relevance in [0, 1] of frames 0, 1, ... `(n_frames,)`, for any video and query; NaN: not recorded.
-        path: a file instead, by its ending:
-            `.npy` a trace;
-            `.jsonl` with objects that hold video, query, pulled_frames and pulled_relevance, such as the
-            selection rows of a run (a torn last line, left by a kill, is skipped).
-            A video is matched by its file name, with or without the ending.
+        path: a file, instead of `trace`. A `.npy` file holds a trace. A `.jsonl` file holds objects with video, query,
+            pulled_frames and pulled_relevance, such as the selection rows of a run; an incomplete last line, left by a
+            killed run, is skipped. A video is matched by its file name, with or without the suffix.
 
     Raises:
         InvalidInput: both or neither given, a file of another kind, or values outside [0, 1].
@@ -55,7 +53,7 @@ class RecordedScorer(Encoder):
     def relevance_of(self, video: Path, frames: IntArray, query: str) -> FloatArray:
         """Return the recorded relevance of `frames`; raise EncoderError for a query or a frame without one."""
         video, query = Path(video), checked_query(query)
-        # fall back to a trace without video or query
+        # A trace is stored without video and query: use it if there is no row for this video and query.
         keys = ((video.name, query), (video.stem, query), (_WILDCARD, _WILDCARD))
         relevance_by_frame = next((self._table[key] for key in keys if key in self._table), None)
         if relevance_by_frame is None:

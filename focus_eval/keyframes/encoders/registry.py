@@ -22,7 +22,9 @@ ENCODERS: Registry[type[Encoder]] = Registry(
 
 
 def make_encoder(name: str, **options: object) -> Encoder:
-    """Return the encoder `name` with `options`, the rest at their defaults; its weights load now or at first use.
+    """Return the encoder `name` with `options`; options that are not given keep their defaults.
+
+    Its weights load now or at first use.
 
     >>> encoder = make_encoder("recorded", trace=[0.1, 0.9])
     >>> encoder.relevance_of("talk.mp4", [1, 0], "a slide").tolist()
@@ -78,7 +80,7 @@ def scan_encoder_of(sampler: SupportsScanning) -> tuple[str, dict[str, object]] 
 def scan_encoder_text(sampler: SupportsScanning) -> str:
     """Return the option `scan_encoder` of `sampler`, e.g. "offline:size=64"; "" if it does not scan.
 
-    Its own options are checked only for an encoder without checkpoints, because that does not import torch.
+    The scan encoder's own options are checked only if it has no checkpoints: otherwise the check would import torch.
 
     Raises:
         InvalidInput: the sampler names no scan encoder.
@@ -108,23 +110,23 @@ def make_scan_encoder(sampler: SupportsScanning) -> Encoder | None:
 
 
 def encoder_revision(name: str, options: Mapping[str, object]) -> str:
-    """Return the `revision` of `make_encoder(name, **options)`; "not here: " and the reason if that fails.
+    """Return the `revision` of `make_encoder(name, **options)`; "not here: " and the reason if it cannot be found.
 
-    Cached until a file named in the options changes. An encoder that does not override `revision_of` is made to read
-    it.
+    The result is cached until a file named in the options changes. An encoder class that does not override
+    `revision_of` is instantiated to read its revision.
     """
     try:
         name, values = read_encoder(name, options)
         files = [Path(value).expanduser() for value in values.values() if isinstance(value, (str, Path)) and value]
         kind: Any = ENCODERS.load(name)
         return _revision(kind, name, json.dumps(values, sort_keys=True, default=str), _stamps(files))
-    except FocusEvalError as error:  # preflight reports missing weights before a run starts
+    except FocusEvalError as error:  # not raised here: preflight reports missing weights before a run starts
         return f"not here: {error}"
 
 
 @lru_cache(maxsize=256)
 def _revision(kind: type[Encoder], name: str, options: str, stamps: tuple[tuple[str, int, int], ...]) -> str:
-    """The encoder's `revision`; cached by its options, as JSON, and the state of the files they name."""
+    """The encoder's `revision`; cached by the options, given as JSON, and the state of the files that they name."""
     _, values = read_encoder(name, json.loads(options))
     with ENCODERS.name_missing_extra(name):
         return str(kind.revision_of(**values))

@@ -1,4 +1,4 @@
-"""Resizes pictures with antialiasing: filter weights, and torch's 8-bit arithmetic without torch."""
+"""Resizes pictures with antialiasing: computes filter weights, and repeats torch's 8-bit arithmetic without torch."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ BILINEAR, BICUBIC = 2, 3  # as Pillow numbers them
 
 
 def filter_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray, FloatArray]:
-    """Return first input index `(size_out,)` and weights `(size_out, taps)` that sum to 1, as Pillow and torch do.
+    """Return the first input index `(size_out,)` and the weights `(size_out, taps)` of each output pixel.
 
-    An output pixel covers `size_in / size_out` input pixels; the filter is stretched by that factor when it shrinks
-    the image (antialiasing), cut at the borders and scaled to sum to 1.
+    The weights are those of Pillow and torch. An output pixel covers `size_in / size_out` input pixels. If the image
+    shrinks, the filter is stretched by that factor (antialiasing). It is cut at the borders and scaled to sum to 1.
     """
     kernel, reach = FILTERS[resample]
     scale = size_in / size_out
@@ -32,7 +32,7 @@ def filter_weights(size_in: int, size_out: int, resample: int) -> tuple[IntArray
     values = kernel((taps[None, :] + first[:, None] - centres[:, None] + 0.5) * (1.0 / stretch))
     values[taps[None, :] >= (stop - first)[:, None]] = 0.0
     total = np.zeros(size_out)
-    for column in values.T:  # sequential sum, as Pillow and torch do it
+    for column in values.T:  # add in sequence, as Pillow and torch do, for the same rounding
         total += column
     return first, values * (1.0 / total)[:, None]
 
@@ -64,15 +64,16 @@ FILTERS: dict[int, tuple[Callable[[FloatArray], FloatArray], float]] = {
 }
 
 
-# torch resizes 8-bit pictures in fixed point: weights as 16-bit integers, one pass along the width, rounded and
-# clipped to 8 bits, one pass along the height. Sums of integers are exact in floating point while they are small
-# enough, whatever the order of the additions, so that matrix products give the same bits.
+# torch resizes 8-bit pictures in fixed point, with 16-bit integer weights. The first pass runs along the width, its
+# result is rounded and clipped to 8 bits, and the second pass runs along the height. Floating point adds integers
+# exactly, in any order, as long as the sums are small enough. Matrix products therefore give the same bits as torch.
 
-_COLUMNS_AT_ONCE = 16  # wide blocks of the filter matrix are mostly zeros
-_ROWS_AT_ONCE = 256  # few Python calls, and blocks fit the processor's cache
-# OpenBLAS threads larger products, which costs more than it saves here.
+_COLUMNS_AT_ONCE = 16  # few, because wide blocks of the filter matrix are mostly zeros
+_ROWS_AT_ONCE = 256  # enough for few Python calls, and blocks still fit the processor's cache
+# Limit on the multiplications of one matrix product: OpenBLAS would run larger products on several threads, which costs
+# more than it saves here.
 _PRODUCTS_AT_ONCE = 1 << 18
-_MIDDLE = 128  # centre of 8 bits: sums around zero stay smaller
+_MIDDLE = 128  # subtracted from the 8-bit values, so that sums stay small
 
 
 def resize_squares(squares: Pixels, size: int) -> Pixels:
@@ -95,9 +96,9 @@ class _AxisFilter:
     """A resizing filter along the rows of a plane of pixels.
 
     Args:
-        blocks: input columns, output columns, and the weights between them, `(inputs, outputs)`.
+        blocks: parts of the filter matrix: input columns, output columns, and the weights `(inputs, outputs)`.
         offset: number to add to each output column before scaling, `(size_out,)`.
-        scale: a power of two, from fixed point to pixels.
+        scale: power of two that converts fixed-point sums to pixel values.
         dtype: floating type in which every sum is exact.
     """
 
@@ -129,14 +130,15 @@ def _axis_filter(size_in: int, size_out: int) -> _AxisFilter:
     """The bicubic filter that resizes rows of `size_in` pixels to `size_out`; cached."""
     first, weights = filter_weights(size_in, size_out, BICUBIC)
     largest_weight = float(weights.max())
-    # Most fraction bits, up to 22, that keep the largest weight within int16.
+    # Use as many fraction bits, at most 22, as keep the largest weight within int16.
     n_bits = next((bits for bits in range(22) if int(0.5 + largest_weight * (1 << (bits + 1))) >= 1 << 15), 22)
     fixed = fixed_point(weights, n_bits)
     matrix = np.zeros((size_in, size_out))
     for column, (start, values) in enumerate(zip(first, fixed, strict=True)):
         part = matrix[start : start + len(values), column]
-        part[:] = values[: len(part)]  # past the border the weight is 0
-    # Rounding offset, plus a correction for the centred values where the weights do not sum to exactly 1.
+        part[:] = values[: len(part)]  # weights past the border are 0: drop them
+    # The offset rounds to the nearest integer, and corrects for `_MIDDLE` in columns whose weights do not sum to
+    # exactly 1.
     offset = (1 << (n_bits - 1)) + _MIDDLE * (matrix.sum(axis=0) - (1 << n_bits))
     largest = _MIDDLE * np.abs(matrix).sum(axis=0).max() + np.abs(offset).max()
     dtype = np.float32 if largest < 1 << 24 else np.float64

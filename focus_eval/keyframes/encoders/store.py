@@ -1,11 +1,12 @@
 """Stores embeddings and relevance of frames on disk, for this run and later ones.
 
-One SQLite file in WAL mode. A process killed at any moment loses only what it had not yet put; several processes on one
-machine may read and write at once. WAL needs memory shared between the processes, so the file must lie on a local disk,
-not on a network file system.
+The store is one SQLite file in WAL mode. A killed process loses only values that it had not yet stored. Several
+processes of one machine may read and write at once. WAL needs memory shared between these processes, so the file must
+lie on a local disk, not on a network file system.
 
-Every value ends in a checksum over itself, its series and its frame. A damaged value is computed again. A file that
-SQLite cannot read is renamed and a new one begun. Each prints a warning of one line.
+Every stored value ends with a checksum over the value, its series and its frame. A damaged value is deleted and then
+computed again. If SQLite cannot read the file, the store renames it and begins a new one. In both cases it prints a
+one-line warning.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from focus_eval.core.types import FloatArray, IntArray
 from focus_eval.keyframes.rows.files import aside_path
 from focus_eval.keyframes.video.manifest import FileState, content_hash, file_state
 
-LAYOUT = 2  # increase whenever the tables change; 1 had no checksums
+LAYOUT = 2  # increase whenever the tables change; layout 1 had no checksums
 _APPLICATION_ID = 0x464F4352  # SQLite application id of our stores
 _CHECK_BYTES = 4
 _DAMAGE = ("malformed", "not a database", "no such table", "no such column", "has no column", "decode")
@@ -51,7 +52,7 @@ CREATE TABLE IF NOT EXISTS file (
   path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, fingerprint BLOB NOT NULL
 );
 """
-# Created separately: older stores lack these tables and are still read.
+# These tables are created separately, because older stores lack them and are still read.
 _LATER_TABLES = """
 CREATE TABLE IF NOT EXISTS scan (
   path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, inode INTEGER, content BLOB NOT NULL
@@ -59,7 +60,7 @@ CREATE TABLE IF NOT EXISTS scan (
 CREATE TABLE IF NOT EXISTS reply (key TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
 _FILE_STATE = "path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
-_DECODER = " libavcodec "  # in a video's key, between fingerprint and version
+_DECODER = " libavcodec "  # stands in a video's key between the fingerprint and the decoder's version
 _NO_QUERY = ""  # key of embeddings; a real query is never empty
 
 ResultT = TypeVar("ResultT")
@@ -68,13 +69,13 @@ ResultT = TypeVar("ResultT")
 class RelevanceStore:
     """Keeps embeddings of frames, and relevance of frames to queries, across runs and processes.
 
-    Keys are texts: `scorer` is name and revision in one line, `video` a fingerprint of the content (see
-    `video_fingerprint`), perhaps with the decoder's version. The first value stored for a key stays: a put returns what
-    the store now holds, so that two processes that scored one frame go on with the same numbers. Safe for threads;
-    survives a fork.
+    Keys are texts: `scorer` is the encoder's name and revision in one line; `video` is a fingerprint of the content
+    (see `video_fingerprint`), which the decoder's version may follow. The first value stored for a key is never
+    replaced, and the methods `put_...` return the values that the store then holds: two processes that score the same
+    frame go on with the same numbers. A store can be used by several threads, and after a fork.
 
     Args:
-        path: the file; made with its folder if missing.
+        path: the file; it is created, with its folder, if missing.
         lock_seconds: longest wait for another process's write.
 
     Raises:
@@ -97,7 +98,7 @@ class RelevanceStore:
         return (partial(RelevanceStore, lock_seconds=self._lock_seconds), (self.path,))
 
     def embeddings(self, scorer: str, video: str, frames: IntArray) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """Return a mask of the stored `frames`, `(n,)`, and their embeddings in order, float32 `(n_stored, d)`."""
+        """Return a mask `(n,)` of the `frames` that are stored, and their embeddings, float32 `(n_stored, d)`."""
         frames = np.asarray(frames, dtype=np.int64)
         rows = self._read("embedding", "vector", (scorer, video, _NO_QUERY), frames)
         is_stored = np.array([frame in rows for frame in frames.tolist()], dtype=bool)
@@ -128,7 +129,8 @@ class RelevanceStore:
         is_stored, stored_vectors = self.embeddings(scorer, video, frames)
         if is_stored.all():
             return stored_vectors
-        refreshed: NDArray[np.float32] = vectors.copy()  # the file was damaged between the two reads
+        # Some values are missing after all, because the file was damaged meanwhile: use the given vectors for them.
+        refreshed: NDArray[np.float32] = vectors.copy()
         refreshed[is_stored] = stored_vectors.reshape(-1, vectors.shape[1])
         return refreshed
 
@@ -159,17 +161,18 @@ class RelevanceStore:
         if self._write("relevance", "value", (scorer, video, query), frames, blobs):
             return values
         stored_values = self.relevance(scorer, video, query, frames)
-        return np.where(np.isnan(stored_values), values, stored_values)  # damaged between the two reads
+        # A stored value is NaN only if the file was damaged after the write: use the given value then.
+        return np.where(np.isnan(stored_values), values, stored_values)
 
     def video_fingerprint(self, path: Path | str) -> str:
-        """Return the hash of the file's content; hashed again only when size, time of change or inode differ.
+        """Return a hash of the file's content; computed again only if size, modification time or inode have changed.
 
         Raises:
             VideoError: the file cannot be read, or changes while it is read.
         """
         path = Path(path).resolve()
         state = file_state(path)
-        with self._hashing:  # several questions of a video ask at once; hash it only once
+        with self._hashing:  # several questions may ask for a video's hash at once: compute it once
             fingerprint = self.known_fingerprint(path)
             if fingerprint is None:
                 fingerprint = content_hash(path)
@@ -182,15 +185,15 @@ class RelevanceStore:
         return None if content is None else content.decode()
 
     def kept_scan(self, path: Path, state: FileState) -> bytes | None:
-        """Return the content stored by `keep_scan` for a video file in this state; None without one."""
+        """Return the content stored by `keep_scan` for this state of the video file; None if there is none."""
         return self._kept("scan", _FILE_STATE, _file_key(path, state))
 
     def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
-        """Store `content`, what opening the video file found, for this state of the file."""
+        """Store `content`, the facts found when the video file was opened, for this state of the file."""
         self._keep("scan", _file_key(path, state), content)
 
     def reply(self, key: str) -> bytes | None:
-        """Return the content stored by `keep_reply` under `key`; None without one."""
+        """Return the content stored by `keep_reply` under `key`; None if there is none."""
         return self._kept("reply", "key = ?", (key,))
 
     def keep_reply(self, key: str, content: bytes) -> None:
@@ -231,8 +234,8 @@ class RelevanceStore:
     def _read(self, table: str, column: str, series: tuple[str, str, str], frames: IntArray) -> dict[int, bytes]:
         """Return the stored values of `frames` by frame, for a series (scorer, video, query).
 
-        Values stored when keys of videos had no decoder count too. Missing ones are left out; damaged ones are deleted
-        from the store, and left out too.
+        Values that an earlier version stored under a video's key without the decoder are used too. Missing values are
+        left out of the result. Damaged values are left out and deleted from the store.
         """
         rows = self._read_series(table, column, series, frames)
         scorer, video, query = series
@@ -245,7 +248,7 @@ class RelevanceStore:
         ask = f"SELECT frame, {column} FROM {table} WHERE series = ? AND frame IN (SELECT value FROM json_each(?))"
 
         def read(connection: sqlite3.Connection) -> dict[int, bytes]:
-            """Return the sound values by frame, and delete damaged ones."""
+            """Return the undamaged values by frame, and delete damaged ones."""
             number = self._series_number(connection, series)
             if number is None:
                 return {}
@@ -257,7 +260,7 @@ class RelevanceStore:
                 else:
                     sound[frame] = value
             if damaged:
-                with _transaction(connection):  # delete by value: another process may have stored it again
+                with _transaction(connection):  # delete only this damaged value: another process may have replaced it
                     connection.executemany(f"DELETE FROM {table} WHERE (series, frame, {column}) = (?, ?, ?)", damaged)
                 self._warn(f"{len(damaged)} damaged values of {table}; they are computed again")
             return sound
@@ -290,7 +293,7 @@ class RelevanceStore:
         return self._run(write)
 
     def _series_number(self, connection: sqlite3.Connection, series: tuple[str, str, str]) -> int | None:
-        """The database's number of a series; None if it has none yet. Kept in memory outside transactions."""
+        """The number of `series` in the database; None if it has none yet. Remembered if no transaction is open."""
         if series not in self._series:
             ask = "SELECT id FROM series WHERE scorer = ? AND video = ? AND query = ?"
             row = connection.execute(ask, series).fetchone()
@@ -302,9 +305,9 @@ class RelevanceStore:
         return self._series[series]
 
     def _run(self, work: Callable[[sqlite3.Connection], ResultT]) -> ResultT:
-        """Return `work(connection)`; a damaged store is set aside once, and the work done on a new one.
+        """Return `work(connection)`. If the store is damaged, rename it and do the work once more with a new store.
 
-        SQLite's errors become RunError.
+        Errors of SQLite are raised as RunError.
         """
         try:
             with self._lock:
@@ -322,7 +325,7 @@ class RelevanceStore:
     def _connected(self) -> sqlite3.Connection:
         """The open connection; opened again after a fork or `close`."""
         if self._connection is not None and self._owner != os.getpid():
-            # keep the parent's connection after a fork: closing it would release the parent's locks
+            # After a fork, keep a reference to the parent's connection: closing it would release the parent's locks.
             _OF_PARENTS.append(self._connection)
             self._connection = None
         if self._connection is None:
@@ -342,12 +345,12 @@ class RelevanceStore:
             return False
         inode = self._inode
         self.close()
-        if inode is not None and self._inode_now() == inode:  # otherwise another process has removed it already
+        if inode is not None and self._inode_now() == inode:  # otherwise another process has already renamed it
             with open(self.path, "rb") as file:
                 if file.read(72)[68:] != _APPLICATION_ID.to_bytes(4, "big"):
                     return False
             damaged_path = aside_path(self.path)
-            for suffix in ("-wal", "-shm", ""):  # a new file must not replay the old write-ahead log
+            for suffix in ("-wal", "-shm", ""):  # rename the write-ahead log too: a new file must not replay it
                 with suppress(FileNotFoundError):
                     os.replace(f"{self.path}{suffix}", f"{damaged_path}{suffix}")
             self._warn(f"damaged ({error}), kept as {damaged_path.name}; what it held is computed again")
@@ -390,7 +393,7 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(path, timeout=lock_seconds, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("BEGIN")  # one snapshot: another process may be creating the tables right now
+        connection.execute("BEGIN")  # read one snapshot, as another process may be creating the tables right now
         ask = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
         owner, layout, n_tables = (connection.execute(item).fetchone()[0] for item in ask)
         connection.execute("COMMIT")
@@ -400,7 +403,7 @@ def _open(path: Path, lock_seconds: float) -> sqlite3.Connection:
             if n_tables:
                 raise RunError(f"{path}: a relevance store of layout {layout}, this version reads {LAYOUT}; delete it")
             _lay_out(connection, lock_seconds)
-        connection.execute("PRAGMA synchronous = NORMAL")  # safe with WAL: a power cut loses the last writes at most
+        connection.execute("PRAGMA synchronous = NORMAL")  # safe with WAL: a power cut loses only the last writes
         connection.execute("PRAGMA cache_size = -65536")
     except BaseException:
         connection.close()
@@ -419,7 +422,7 @@ def _lay_out(connection: sqlite3.Connection, lock_seconds: float) -> None:
 
 
 def _create(connection: sqlite3.Connection, tables: str) -> None:
-    """Create those of `tables` that are not there yet; inside a transaction."""
+    """Run the statements in `tables`, which create missing tables; the caller has opened a transaction."""
     for statement in tables.split(";"):
         connection.execute(statement)
 
@@ -429,7 +432,7 @@ def _entry_key(table: str, key: tuple[str | int, ...]) -> int:
 
 
 def _key(*parts: object) -> int:
-    """The checksum of a value's key (series or file), from which the value's own checksum continues."""
+    """The checksum of a value's key (series or file); the checksum of the value starts from it."""
     return zlib.crc32(json.dumps(parts).encode())
 
 
@@ -463,7 +466,7 @@ def _wait_for_wal(connection: sqlite3.Connection, lock_seconds: float) -> None:
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Run the block as one transaction, rolled back on any error.
 
-    The write lock is held from the start, so that the wait for it is bounded and never a deadlock.
+    The write lock is taken at the start. Waiting for it is therefore limited in time and cannot deadlock.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:

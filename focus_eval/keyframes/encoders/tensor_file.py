@@ -12,8 +12,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-# The file is five pickles (this number, a version, facts on the machine, the tensors by name, the names of their
-# buffers) and then each buffer: how many values, and the values.
+# The file begins with five pickles: this number, a version, facts on the machine, the tensors by name, and the names of
+# their buffers. Then each buffer follows: its number of values, and the values.
 _MAGIC = 0x1950A86A20F9469CFC6C
 _DTYPES = {"FloatStorage": np.dtype("<f4"), "LongStorage": np.dtype("<i8")}
 
@@ -22,7 +22,7 @@ def read_tensors(path: Path) -> dict[str, NDArray[np.generic]]:
     """Return the tensors of `path` by name, float32 or int64, each contiguous.
 
     Raises:
-        Exception: the file cannot be opened, is cut off or has another format; pickles raise many types.
+        Exception: the file cannot be opened, is cut off or has another format. The type varies, as errors of pickle do.
     """
     with open(path, "rb") as file:
         magic, _, _ = (_Tensors(file).load() for _ in range(3))

@@ -34,7 +34,7 @@ from focus_eval.keyframes.encoders.weights import Located, locate, weights_ident
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16", "fp16")
 _HALF_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_FORWARD_LOCK = threading.RLock()  # precision switches are process-wide, so only one forward runs at a time
+_FORWARD_LOCK = threading.RLock()  # torch's precision switches hold for the process: run one forward at a time
 T = TypeVar("T")
 _OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "out of memory")
 
@@ -46,9 +46,10 @@ def _return_unchanged(value: T) -> T:
 class DeviceClock:
     """Adds up the seconds that a device spends inside `with` blocks; a GPU is timed by events, without waiting for it.
 
-    Events are recorded on the stream in which the block runs: the current one of `device`, which need not be the
-    process's current device. Each new block adds up and drops the events of finished blocks, so that a long run holds
-    only those of queued blocks. Blocks take turns: they run inside `arithmetic`.
+    Events are recorded on the stream in which the block runs: the current stream of `device`, even if another device is
+    the current one of the process. When a block begins, the seconds of finished blocks are added up and their events
+    are dropped, so that a long run keeps only the events of queued blocks. Blocks do not overlap, because they run
+    inside `arithmetic`.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -59,7 +60,7 @@ class DeviceClock:
         self._started: torch.cuda.Event | float = 0.0
 
     def __enter__(self) -> None:
-        """Begin to count: an event on a GPU's stream, else the time now."""
+        """Begin to count: record an event on a GPU's stream, or note the time on a processor."""
         if self._is_cuda:
             self._add_finished()
             self._started = self._record()
@@ -67,7 +68,7 @@ class DeviceClock:
             self._started = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        """End the count; a GPU's time is added once its events have passed."""
+        """End the count; the time of a GPU is added later, when its events have passed."""
         started, self._started = self._started, 0.0
         if isinstance(started, float):
             self._seconds += time.perf_counter() - started
@@ -76,7 +77,7 @@ class DeviceClock:
 
     @property
     def seconds(self) -> float:
-        """Seconds of the finished blocks; does not wait for the others."""
+        """Seconds of all finished blocks, without waiting for blocks that still run."""
         with _FORWARD_LOCK:
             self._add_finished()
             return self._seconds
@@ -101,9 +102,9 @@ class BatchRunner:
         device: where it runs.
         precision: fp32 (as in the published runs; TF32 off, in convolutions too), tf32 (fp32 with TF32 matrix products
             on GPUs that have them), bf16, fp16 (weights stay fp32, products are in half precision).
-        batch_size: most rows at once; halved for good when they do not fit.
-        recoveries: counts the failures recovered from, for the row: `halved_batches` did not fit and were tried
-            again at half their size; `fp32_batches` in half precision were not finite and were computed again in fp32.
+        batch_size: limit on the rows of a batch; it is halved, for all later batches too, if a batch does not fit.
+        recoveries: counts the failures recovered from, for the row. `halved_batches` did not fit and were run again at
+            half their size. `fp32_batches` were not finite in half precision and were run again in fp32.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class BatchRunner:
 
     @property
     def half_dtype(self) -> torch.dtype:
-        """Type in which image tokens are stored: half precision if `precision` is, else fp32."""
+        """Type in which image tokens are stored: the half precision that `precision` names, else fp32."""
         return _HALF_DTYPES.get(self.precision, torch.float32)
 
     def run(
@@ -147,20 +148,20 @@ class BatchRunner:
     ) -> Callable[[], torch.Tensor]:
         """Queue `forward(load(slice))` over the frames `[0, n)` in batches; return a function that joins the results.
 
-        All batches are queued before the first is checked, so that a GPU does not wait for the check. Safe for threads:
-        forwards take turns, since torch's switches hold for the whole process; loads do not wait. The returned function
-        waits for these batches alone.
+        All batches are queued before the first is checked, so that a GPU does not wait for the check. Several threads
+        may call this: forwards take turns, since torch's switches hold for the whole process, but loads do not wait.
+        The returned function waits only for these batches.
 
         Args:
-            n: frames, at least 1.
-            dtype: of the result, joined along the first axis.
-            load: makes the input of a batch, e.g. its pixel values on the device; called again for a batch in half
-                precision that is not finite.
-            rows_per_frame: rows of the batch that one frame takes (questions, in a text encoder).
-            to_host: copy the result to the processor.
+            n: number of frames, at least 1.
+            dtype: type of the result, which is joined along the first axis.
+            load: makes the input of a batch, e.g. its pixel values on the device; called a second time for a batch that
+                is not finite in half precision.
+            rows_per_frame: number of rows of the batch that one frame takes (questions, in a text encoder).
+            to_host: True to copy the result to host memory.
 
         Raises:
-            EncoderError: one frame alone does not fit, or (from the function) fp32 gives no finite number either.
+            EncoderError: a single frame does not fit, or (raised by the returned function) fp32 is not finite either.
             RunError: the device failed.
         """
         parts: list[tuple[slice, torch.Tensor]] = []
@@ -193,7 +194,7 @@ class BatchRunner:
         part: slice,
         precision: Precision,
     ) -> torch.Tensor | None:
-        """The forward's result; None if the batch does not fit into memory."""
+        """The result of the forward over `part`; None if the batch does not fit into memory."""
         try:
             with torch.inference_mode():
                 inputs = load(part)
@@ -242,7 +243,7 @@ class BatchRunner:
 def arithmetic(precision: Precision, device: torch.device) -> Iterator[None]:
     """Compute in `precision` inside the block, one thread at a time, and restore torch's switches after it.
 
-    TF32 in convolutions is on by default in torch; fp32 here means fp32.
+    "fp32" switches TF32 off, which torch by default uses in convolutions.
     """
     with _FORWARD_LOCK, _switch_precisions(is_tf32=precision == "tf32"):
         half = _HALF_DTYPES.get(precision)
@@ -254,19 +255,19 @@ def arithmetic(precision: Precision, device: torch.device) -> Iterator[None]:
 def _switch_precisions(*, is_tf32: bool) -> Iterator[None]:
     """Switch TF32 of a GPU on or off, the reduced precisions of a processor off, and restore all as they were.
 
-    torch has two sets of switches. The older one (`allow_tf32`, `set_float32_matmul_precision`) raises where the newer
-    one (`fp32_precision`, from torch 2.9 on) says something else, so both are set.
+    torch has two sets of switches. The older ones (`allow_tf32`, `set_float32_matmul_precision`) raise an error if the
+    newer ones (`fp32_precision`, from torch 2.9 on) disagree with them, so both sets are changed.
     """
     switches = _precision_switches()
     shown_precisions = [switch.fp32_precision for switch in switches]
     precisions = []
-    # An unset switch shows its parent's value. Clear parents first, then each shows its own.
+    # A switch that is not set shows the value of its parent. Clear the parents first: each switch then shows its own.
     for switch in switches:
         precisions.append(switch.fp32_precision)
         switch.fp32_precision = "none"
-    # With the newer switches cleared, the older ones can be read.
+    # Now that the newer switches are cleared, the older ones can be read.
     matmul, allows_tf32 = torch.get_float32_matmul_precision(), True
-    # torch raises where old and new switches disagree; TF32 in convolutions is on then.
+    # If old and new switches still disagree, reading raises an error; TF32 in convolutions is on in that case.
     with suppress(RuntimeError):
         allows_tf32 = bool(torch.backends.cudnn.allow_tf32)
     try:
@@ -278,19 +279,19 @@ def _switch_precisions(*, is_tf32: bool) -> Iterator[None]:
             switch.fp32_precision = "ieee"
         yield
     finally:
-        # Setting the older switches overwrites the newer ones: restore the newer last.
+        # Restore the newer switches last, because setting the older ones overwrites them.
         torch.set_float32_matmul_precision(matmul)
         torch.backends.cudnn.allow_tf32 = allows_tf32
         for switch, precision in reversed([*zip(switches, precisions, strict=True)]):
             switch.fp32_precision = precision
-        # cuDNN's unset default cannot be restored; set it to what its parent implies.
+        # The unset default of cuDNN cannot be restored: "none" makes a switch follow its parent, which is equivalent.
         for switch, precision in zip(switches, shown_precisions, strict=True):
             if switch.fp32_precision != precision:
                 switch.fp32_precision = "none"
 
 
 def _precision_switches() -> list[Any]:
-    """Torch's newer switches: two parents, three of a GPU, three of a processor; [] before torch 2.9."""
+    """Torch's newer switches: two parents, three for a GPU, three for a processor; [] before torch 2.9."""
     backends: Any = torch.backends
     if not hasattr(backends, "fp32_precision"):
         return []
@@ -321,15 +322,15 @@ def torch_device(name: str) -> torch.device:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions:
-    """Options of every encoder on torch; only `precision` (and `compile`, in the last digits) changes numbers.
+    """Options of every encoder on torch; only `precision` changes results, and `compile` their last digits.
 
     Args:
         checkpoint: a known name, a repository of the model hub, or a folder; see `focus-eval doctor`. "": the default.
-        revision: commit, tag or branch of the repository; None: the known one.
+        revision: commit, tag or branch of the repository; None: the one stated with a known name, else "main".
         device: auto (a GPU if there is one), cpu, cuda, cuda:1.
         precision: fp32, tf32, bf16, fp16.
-        batch_size: most frames encoded at once; halved when they do not fit into memory. On a GPU every batch has this
-            size, padded at the end of a video; a video hands in 32 frames at a time, so that most batches are full.
+        batch_size: limit on the frames encoded at once; it is halved if they do not fit into memory. On a GPU every
+            batch is padded to this size. A video hands in 32 frames at a time, so that few batches need padding.
         resize: "pil": Pillow, in the threads that decode; "device": Pillow's integer arithmetic on the device
             (bit-equal); "auto": "device" on a GPU, else "pil".
         compile: pass the image tower to `torch.compile`.
@@ -356,8 +357,8 @@ class TorchScorer(Encoder):
     (`settings`) and `gmacs` (`gmacs_in`). Its options are the fields of `options_type`.
 
     Attributes:
-        image_rules: the encoder's input.
-        preprocess_seconds: time spent so far on resizing and uploading.
+        image_rules: size and colour of the encoder's input.
+        preprocess_seconds: seconds spent so far on resizing and uploading.
 
     Raises:
         MissingWeights, EncoderError: see `weights.locate`.
@@ -392,9 +393,9 @@ class TorchScorer(Encoder):
         self._image_runner = self._runner(options.batch_size)
 
     def _load_on_device(self, model: torch.nn.Module, image_rules: ImageRules) -> None:
-        """Move the model to the device in fp32, ready for inference, and keep the input's rules.
+        """Move the model to the device in fp32, ready for inference, and keep the image rules.
 
-        On a GPU pictures of one size wait for a full batch.
+        On a GPU, frames of several videos share batches if the input has one size.
         """
         self.image_rules = image_rules
         self._model: Any = model.to(device=self._torch_device, dtype=torch.float32).eval().requires_grad_(False)
@@ -410,11 +411,14 @@ class TorchScorer(Encoder):
         return read_image_rules(folder)
 
     def load_text(self, located: Located) -> None:
-        """Load what reads a query, such as the tokenizer; by default nothing."""
+        """Load the parts that read a query, such as the tokenizer; by default none."""
 
     @classmethod
     def settings(cls, options: Any) -> dict[str, object]:
-        """Return further options that can change a number, as parts of `revision`."""
+        """Return the settings of this kind of encoder that can change its results; none by default.
+
+        `revision` must name these settings.
+        """
         return {}
 
     @classmethod
@@ -443,7 +447,7 @@ class TorchScorer(Encoder):
 
     @property
     def batch_size(self) -> int:  # type: ignore[override]
-        """Most frames encoded at once now: the option, or less after a batch did not fit."""
+        """Current limit on the frames encoded at once: the option, or less after a batch did not fit."""
         return self._image_runner.batch_size
 
     def embed(self, frames: Pixels) -> FrameFeatures:
@@ -458,7 +462,8 @@ class TorchScorer(Encoder):
     def prepare(self, frames: Pixels) -> Pixels:
         """Return RGB uint8 frames at the encoder's input size, exactly as `embed` would resize them.
 
-        Runs in a decoding thread, so that only small frames go on. Frames that the device resizes come back unchanged.
+        It runs in a decoding thread, so that only small frames are passed on. If the device resizes, frames are
+        returned unchanged.
         """
         if self._resizes_on_device:
             return frames
@@ -483,7 +488,7 @@ class TorchScorer(Encoder):
             torch.cuda.empty_cache()
 
     def _runner(self, batch_size: int) -> BatchRunner:
-        """A new runner of batches on the encoder's device, whose time counts as the encoder's."""
+        """A new runner of batches on the encoder's device; its device time is added to the encoder's."""
         runner = BatchRunner(self._torch_device, self.options.precision, batch_size, recoveries=self.recoveries)
         self._runners.append(runner)
         return runner
@@ -499,7 +504,7 @@ class TorchScorer(Encoder):
         """Queue `tower(pixel values)` of all frames of `parts`, batch by batch; see `BatchRunner.queue`."""
         parts = [checked_frames(part) for part in parts]
         n = sum(len(part) for part in parts)
-        if not n:  # empty array with the shape of one frame's features
+        if not n:  # run one black frame to learn the shape of features, and return none of them
             blank = np.zeros((1, self.image_rules.height, self.image_rules.width, 3), dtype=np.uint8)
             finish = self._queue([blank], tower, dtype=dtype, to_host=to_host)
             return lambda: finish()[:0]
@@ -526,13 +531,13 @@ class TorchScorer(Encoder):
 
 
 def revision_line(identity: str, options: EncoderOptions, settings: Mapping[str, object]) -> str:
-    """Return an encoder's `revision`: the exact weights, and the options that can change a number."""
+    """Return an encoder's `revision`: the exact weights, and the options that can change a result."""
     parts = [identity, *(f"{key}={value}" for key, value in settings.items()), f"precision={options.precision}"]
     return " ".join(parts + ["compiled"] * options.compile)
 
 
 def _split_parts(parts: Sequence[Pixels], batch: slice) -> Iterator[Pixels]:
-    """Yield the frames `[batch.start, batch.stop)` of the joined `parts`, as pieces of the single parts."""
+    """Yield the frames `[batch.start, batch.stop)` of the joined `parts`, piece by piece without joining them."""
     start = 0
     for part in parts:
         piece = part[max(0, batch.start - start) : max(0, batch.stop - start)]
@@ -574,5 +579,5 @@ class MatchingScorer(TorchScorer):
         return finish().double()
 
     def _states(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Image tokens in the dtype of the computation: half-precision tokens become fp32 outside autocast."""
+        """Image tokens in the type of the computation: without autocast, half-precision tokens become fp32."""
         return tokens if torch.is_autocast_enabled(self._torch_device.type) else tokens.float()

@@ -21,7 +21,7 @@ class Uploader:
         self._device = device
         self._is_cuda = device.type == "cuda"
         self._lock = threading.Lock()
-        # Reused: page faults of fresh memory for a 1080p batch cost seven times the copy.
+        # Reuse one buffer: page faults of newly allocated memory take seven times as long as copying a 1080p batch.
         self._buffer = torch.empty(0, dtype=torch.uint8)
         self._stream: torch.cuda.Stream | None = None
         self._is_copied: torch.cuda.Event | None = None
@@ -29,8 +29,8 @@ class Uploader:
     def upload(self, parts: Sequence[Pixels]) -> list[torch.Tensor]:
         """Copy `parts`, each `(n, h, w, c)`, to the device in order; neighbours of one size become one tensor.
 
-        The call returns once all frames are in the buffer. Later work on the caller's stream waits for the copy; the
-        host does not.
+        The call returns when all frames are in the buffer, without waiting for the copy to the device. Work that is
+        queued later on the caller's stream waits for the copy.
         """
         with self._lock:
             on_device = self._copy_to_device(self.fill(parts))
@@ -62,7 +62,7 @@ class Uploader:
         return self._buffer[:n_bytes]
 
     def _copy_to_device(self, filled: torch.Tensor) -> torch.Tensor:
-        """The filled bytes on the device; on a GPU the copy runs on its own stream, and readers wait for it."""
+        """The bytes `filled` on the device. On a GPU a separate stream copies them, and the caller's stream waits."""
         if not self._is_cuda:
             return filled.clone()
         if self._stream is None or self._is_copied is None:

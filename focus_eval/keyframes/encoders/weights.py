@@ -1,7 +1,7 @@
 """Finds an encoder's weights on this machine and checks them; names the download command for missing ones.
 
-Looks in the model hub's cache, or in a folder. Never downloads, reads safetensors only, never runs code that came with
-a checkpoint.
+Weights are searched in the model hub's cache or in a given folder. This module never downloads, reads safetensors only,
+and never runs code that came with a checkpoint.
 """
 
 from __future__ import annotations
@@ -59,18 +59,20 @@ _BLOB_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 class Checkpoint:
     """A published set of weights.
 
-    A revision that is a commit pins the weights. Hashes that could not be verified against the hub were taken from
-    public code that pins the same repository; `note` says so.
+    If `revision` is a commit, the weights are pinned. Commits that could not be verified against the hub were taken
+    from public code that pins the same repository; `note` then says so.
 
     Args:
-        name: short name, as in `checkpoint=`; the key in an encoder's `checkpoints`, whose entry has the rest.
-        repository: on the model hub.
-        revision: commit, or reference, that holds safetensors.
+        name: short name, as in `checkpoint=`; it is the key in an encoder's `checkpoints`, whose entry has the other
+            fields.
+        repository: repository on the model hub.
+        revision: commit, or other reference, at which the repository has safetensors.
         gigabytes: size of the weights; None if not known.
-        model_type: allowed values of `model_type` in its `config.json`; the encoder's.
-        encoder: registered name of the encoder that reads it.
-        gmacs: the encoder's `gmacs` with it, for a plan before the weights are here; {} if not stated.
-        licence: SPDX name, with a remark if it is not that of the weights; stated where a download may be offered.
+        model_type: allowed values of `model_type` in its `config.json`, as the encoder states them.
+        encoder: registered name of the encoder that reads the checkpoint.
+        gmacs: the encoder's `gmacs` with this checkpoint, for plans made before the weights are on this machine; {} if
+            not stated.
+        licence: SPDX name, with a remark if it is not the licence of the weights; required if a download is offered.
         note: a remark for the user.
     """
 
@@ -86,13 +88,13 @@ class Checkpoint:
 
     @property
     def file_patterns(self) -> tuple[str, ...]:
-        """Patterns of the repository's files that are read."""
+        """Patterns of the names of the repository's files that the encoder reads."""
         is_open_clip = CheckpointLayout.of(self.model_type) is OPEN_CLIP
         return "*.json", "*.txt", "*.model", OPEN_CLIP.weights if is_open_clip else "model*.safetensors"
 
     @property
     def fetch_command(self) -> str:
-        """The command that downloads it into the hub's cache."""
+        """The command that downloads the checkpoint into the hub's cache."""
         includes = " ".join(f'--include "{pattern}"' for pattern in self.file_patterns)
         return f"hf download {self.repository} --revision {self.revision} {includes}"
 
@@ -138,9 +140,10 @@ def _model_type(encoder: str) -> str | tuple[str, ...]:
 
 
 def local_gmacs(encoder: str, options: Mapping[str, object]) -> dict[str, float]:
-    """Return an encoder's 10^9 multiply-adds by part (`Encoder.gmacs`), without importing it where weights are absent.
+    """Return an encoder's 10^9 multiply-adds by part (`Encoder.gmacs`).
 
-    Of absent weights these are the figures stated with a published checkpoint; {} if none are stated.
+    If its weights are not on this machine, the encoder is not imported, and the figures stated with the published
+    checkpoint are returned; {} if none are stated.
     """
     try:
         encoder_checkpoint(encoder, options)
@@ -151,7 +154,7 @@ def local_gmacs(encoder: str, options: Mapping[str, object]) -> dict[str, float]
         default = ENCODERS.fact(encoder, "default_checkpoint", "")
         checkpoint = known_checkpoint(str(options.get("checkpoint") or default))
         return dict(checkpoint.gmacs) if checkpoint and checkpoint.encoder == encoder else {}
-    except FocusEvalError:  # preflight reports missing weights
+    except FocusEvalError:  # not raised here: preflight reports these errors
         return {}
 
 
@@ -192,7 +195,8 @@ def locate(checkpoint: str, *, revision: str | None = None, model_type: str | tu
 
     Args:
         checkpoint: a known name, a repository of the hub, or a local folder.
-        revision: commit, tag or branch of a repository; None: the known one, else "main". A folder has none.
+        revision: commit, tag or branch of a repository; None: the one stated with a known name, else "main". Not used
+            for a folder.
         model_type: architecture that the encoder reads, one or several.
 
     Raises:
@@ -221,7 +225,7 @@ def is_path(name: str) -> bool:
 def cached_folder(repository: str, revision: str) -> Path | None:
     """Return the snapshot of `repository` at `revision` in the hub's cache, None if there is none; no network.
 
-    A snapshot that holds only the files named in `fetch_command` counts, though the hub's own client would call it
+    A snapshot with only the files that `fetch_command` names is accepted, although the hub's own client would call it
     incomplete.
     """
     from huggingface_hub import try_to_load_from_cache
@@ -398,12 +402,12 @@ def weights_identity(pretrained: str, revision: str | None = None) -> str:
 def _identity(repository: str, folder: Path) -> str:
     """Return the exact name of the weights in `folder`: a hash for a local folder, else "repository@commit".
 
-    ", damaged" is added if a file in the hub's cache is.
+    ", damaged" is appended if a file in the hub's cache is damaged.
     """
     if Path(repository).expanduser().is_dir():
-        # Hash the content, not the path: the same checkpoint has the same identity on every machine.
+        # Hash the content, not the path, so that one checkpoint has the same identity on every machine.
         return f"{folder.resolve().name}@{_folder_hash(folder)}"
-    # In the hub's cache a snapshot's folder is named by its commit.
+    # In the hub's cache, the name of a snapshot's folder is its commit.
     return f"{repository}@{folder.name}" + (", damaged" if damage_lines(folder) else "")
 
 
@@ -452,7 +456,7 @@ def _folder_hash(folder: Path) -> str:
 
 @cache
 def _file_hash(file: Path, size: int, changed_ns: int) -> str:
-    """The SHA-256 of a file; of a large one it is kept on disk until size or time of change differ."""
+    """The SHA-256 of a file; for a large file it is kept on disk until its size or modification time changes."""
     if size < _MIN_BYTES_TO_KEEP_HASH:
         return _sha256(file)
     home = cache_folder() / "hashes"
@@ -461,7 +465,7 @@ def _file_hash(file: Path, size: int, changed_ns: int) -> str:
         return (home / key).read_text(encoding="utf-8")
     print(f"hashing {file} ({size / 1e9:.1f} GB), once", file=sys.stderr, flush=True)
     digest = _sha256(file)
-    with suppress(OSError, InvalidInput):  # a cache that cannot be written: every process hashes again
+    with suppress(OSError, InvalidInput):  # without a writable cache, every process hashes the file again
         home.mkdir(parents=True, exist_ok=True)
         with replace_file(home / key) as part:
             part.write_text(digest, encoding="utf-8")

@@ -71,9 +71,10 @@ class ImageFormat:
         return f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"
 
 
-# Longest pause that a server may ask for, unless max_pause_s sets another.
+# If a service asks for a longer pause than this, it is not asked again; `max_pause_s` sets another limit.
 MAX_PAUSE_SECONDS = 120.0
-# Do not mask shorter keys: services without keys get a word such as "any", which ordinary text contains.
+# Shorter keys are not masked in messages: for a service without keys, users set a word such as "any", which ordinary
+# text contains.
 MIN_KEY_CHARACTERS = 8
 _LIKE_A_KEY = re.compile(r"\b(?:sk|rk|pk|key)-[A-Za-z0-9_*\-]{8,}")
 
@@ -108,7 +109,7 @@ class Spending:
         self._is_known = True
 
     def check(self) -> None:
-        """Raise RunError if the limit is reached, or if a service states too little to tell; the run ends.
+        """Raise RunError, which ends the run, if the limit is reached or a service did not state its token counts.
 
         A later run with a higher limit, or without one, continues.
         """
@@ -136,7 +137,7 @@ class Spending:
 _REFUSABLE_SETTINGS = ("max_tokens", "temperature", "seed")
 _REFUSABLE = re.compile(rf"\b(?:{'|'.join(_REFUSABLE_SETTINGS)})\b")
 _UNSUPPORTED = re.compile(r"support|permitted|deprecated|unrecognized|unknown|unexpected", re.IGNORECASE)
-# "supports at most 16384 completion tokens": the setting is taken, its value is not.
+# Messages such as "supports at most 16384 completion tokens": the service accepts the setting, but not its value.
 _OUT_OF_RANGE = re.compile(
     r"at most|at least|maximum|minimum|less than|greater than|[<>]=|exceed|too (?:large|high|low|many)|up to|between"
     r"|out of range",
@@ -172,7 +173,7 @@ class RefusedSettings:
         is_refusal = _UNSUPPORTED.search(str(error)) and (is_named or not _OUT_OF_RANGE.search(str(error)))
         if error.status_code not in (400, 422) or not is_refusal:
             return False
-        # OpenAI names the parameter; others only quote it in their text.
+        # OpenAI's errors have a field with the parameter's name; other services only quote it in the message.
         names = {error.param, *_REFUSABLE.findall(str(error))} & accepted.keys()
         refused = next((name for name in _REFUSABLE_SETTINGS if name in names), None)
         if refused is None:
@@ -197,11 +198,12 @@ class ChatClient:
     Args:
         client: an openai client that does not retry by itself.
         spending: adds up the price of the answers.
-        attempts: most requests for one payload.
-        backoff_seconds: first pause; it doubles, with jitter, and is at least the server's `Retry-After`.
+        attempts: limit on the requests for one payload.
+        backoff_seconds: first pause. Each further pause is twice as long, with jitter; every pause is at least as long
+            as the server's `Retry-After`.
         secrets: strings to remove from error messages, of at least `MIN_KEY_CHARACTERS`.
-        refused: settings that the service refused so far; shared by the clients of one model.
-        max_pause_seconds: a service that asks for a longer pause is not asked again.
+        refused: settings that the service has refused so far; the clients of one model share them.
+        max_pause_seconds: if the service asks for a longer pause than this, the request is not repeated.
     """
 
     def __init__(
@@ -219,7 +221,7 @@ class ChatClient:
         self._spending = spending
         self._attempts = attempts
         self._backoff_seconds = backoff_seconds
-        # A private generator: lmms-eval tasks draw from the process's `random` in other threads.
+        # Use a private generator, so as not to disturb lmms-eval tasks, which draw from the process's `random`.
         self._jitter = random.Random()
         self._secrets = [secret for secret in secrets if len(secret) >= MIN_KEY_CHARACTERS]
         self._refused = refused or RefusedSettings()
@@ -247,9 +249,10 @@ class ChatClient:
             raise with_usage(AnswerError(self.one_line(error, cost["requests"])), cost) from None
 
     def _send(self, payload: Mapping[str, object], cost: dict[str, int]) -> ChatCompletion:
-        """Send one request, and again without each setting that is refused; count them and return the answer.
+        """Send a request and return the answer; repeat it without each setting that the service refuses.
 
-        A reply with an error raises _ServiceError, another one that is no chat completion _UnreadableReply.
+        All requests are counted. A reply that holds an error raises _ServiceError; any other reply that is no chat
+        completion raises _UnreadableReply.
         """
         send: Callable[..., ChatCompletion] = self._client.chat.completions.create
         while True:
@@ -267,7 +270,8 @@ class ChatClient:
 
     def _retrying(self) -> Retrying:
         """The loop that repeats a call while `may_succeed_later`, up to the attempts allowed."""
-        # Not openai's own: it gives up in 6 s, retries a used-up quota, no unreadable reply, and draws from `random`.
+        # The retries of the openai package do not fit: they give up after 6 s, retry when a quota is used up, do not
+        # retry unreadable replies, and draw from the process's `random`.
         return Retrying(
             retry=retry_if_exception(partial(may_succeed_later, max_pause_seconds=self._max_pause_seconds)),
             stop=stop_after_attempt(self._attempts),
@@ -345,7 +349,10 @@ class _ServiceError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """True if the same request may be answered later: by the code, as if it were a status, else by the words."""
+        """True if the same request may succeed later.
+
+        A numeric code is judged as an HTTP status; without one, the words of the message decide.
+        """
         return not _LASTING.search(str(self)) if self.status_code is None else _is_passing_status(self.status_code)
 
 
@@ -368,7 +375,7 @@ _FIXES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str], ...] = 
     ((_UnreadableReply, json.JSONDecodeError), "check base_url, which usually ends in /v1"),
 )
 _TOO_LARGE = 413
-# The other parts are thoughts, pictures and the like.
+# Types of the parts of an answer that hold its text; parts of other types are thoughts, pictures and the like.
 _TEXT_PARTS = ("text", "output_text")
 
 
@@ -420,11 +427,11 @@ def open_client(address: str | None, *, key_name: str, seconds: float) -> openai
             "copy it again"
         )
     try:
-        # The client reads the variable itself.
+        # The openai client would read this variable itself; it is read here to check the address.
         address = address or os.environ.get("OPENAI_BASE_URL") or None
         parts = urlsplit(address or "https://api.openai.com")
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:  # a port above 65535, or one that is no number
+    except ValueError:  # the port is above 65535 or is no number
         is_address = False
     if not is_address:
         raise InvalidInput(f"base_url {address!r} is no address of a service; write http://HOST:PORT/v1")
@@ -437,7 +444,7 @@ def served_models(client: openai.OpenAI) -> list[str]:
     Raises:
         openai.APIError: the service refuses the request, or cannot be reached.
     """
-    # Parse here: for a web page openai raises AttributeError.
+    # Parse the reply here: if it is a web page, the openai package raises AttributeError.
     reply = client.models.with_raw_response.list().text
     try:
         return [str(item["id"]) for item in json.loads(reply)["data"]]
@@ -496,7 +503,7 @@ def _text_of(completion: ChatCompletion) -> str:
 
 
 _CHECK_SECONDS = 10.0
-# Candidates for the first word; services return at most 20.
+# Number of candidates for the first word that are requested; services return at most 20.
 _CANDIDATES = 20
 
 
@@ -566,7 +573,7 @@ class ChatModel:
         self._fixed = {"model": model, "temperature": temperature, "seed": seed}
         self._parameters = parameters
         self._system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-        # Upper bound: a square picture.
+        # A square picture has the most tokens.
         self.tokens_per_image = ceil(max_side**2 / PIXELS_A_TOKEN**2) if max_side else None
         self.at_once = whole_number(num_concurrent, "num_concurrent")
         self._timeout, self._attempts, self._backoff = (
@@ -649,7 +656,7 @@ class ChatModel:
     @cached_property
     def _client(self) -> openai.OpenAI:
         """The connection, opened at first use; raises InvalidInput without a usable key and address."""
-        # Shared by all threads: every new client reads the machine's certificates.
+        # All threads share one client, because every new client reads the machine's certificates.
         if not os.environ.get(self._key):
             raise InvalidInput(f"llm chat:model={self._model} needs {self._key} in the environment (any word for a "
                                "service without keys), or offline=true to answer from the store")  # fmt: skip
@@ -670,7 +677,7 @@ class ChatModel:
                 f"llm chat:model={self._model}: {client.base_url} cannot be reached; check the network and base_url"
             ) from None
         except openai.APIStatusError:
-            return  # some services do not list their models
+            return  # some services do not list their models: nothing can be checked
 
     def close(self) -> None:
         """Close the connection, if one is open."""

@@ -14,7 +14,7 @@ from focus_eval.keyframes.encoders.base import Encoder, checked_frames
 from focus_eval.keyframes.llms.registry import Model, Reply, make_llm
 
 PROMPT = "{query}\nDoes this picture help to answer the question? Answer yes or no."
-# Assumed tokens of prompt and question in stated costs.
+# Number of tokens of prompt and question that is assumed when costs are stated.
 TEXT_TOKENS = 64
 
 
@@ -60,7 +60,7 @@ class VlmEncoder(Encoder):
         self._spent.usage = spent = []
 
         def yes(picture: Pixels) -> Reply:
-            """Return the model's reply about one picture, and note its usage, also that of a failed attempt."""
+            """Return the model's reply about one picture and note its usage, even if the attempt fails."""
             try:
                 reply = self._model.yes(prompt, picture)
             except AnswerError as error:
@@ -82,7 +82,7 @@ class VlmEncoder(Encoder):
 
 
 def _pair_gmacs(model: Model) -> dict[str, float]:
-    """{"fusion": most 10^9 multiply-adds of a picture with a text}; {} if tokens or cost are unknown."""
+    """{"fusion": upper bound on the 10^9 multiply-adds of a picture with a text}; {} if it is unknown."""
     if model.gmacs_per_token is None or model.tokens_per_image is None:
         return {}
     return {"fusion": (model.tokens_per_image + TEXT_TOKENS) * model.gmacs_per_token}

@@ -53,7 +53,7 @@ class Model(Protocol):
 
     @property
     def tokens_per_image(self) -> int | None:
-        """Most tokens of a picture; None if its size is not limited."""
+        """Largest number of tokens of a picture; None if the size of pictures is not limited."""
         ...
 
     def ask(self, text: str, images: Sequence[Pixels], *, max_tokens: int) -> Reply:
@@ -87,7 +87,7 @@ class AnswersFromEvidence(Protocol):
     """A model that reads the annotation and answers with a set accuracy, for simulations.
 
     Attributes:
-        cost_per_token: cost of a token in encoder forwards, used if `gmacs_per_token` is None.
+        cost_per_token: cost of a token in forwards of the run's encoder, used if `gmacs_per_token` is None.
     """
 
     cost_per_token: float
@@ -98,7 +98,8 @@ class AnswersFromEvidence(Protocol):
         Args:
             query: text of the question.
             evidence_seconds: annotated times of the evidence.
-            reply: answer by text; "" for the words of `query`, or for yes or no to pictures.
+            reply: replies to texts, as in `FrameSampler.example_reply`. If "", the model answers a text with the words
+                of `query`, and pictures with yes or no.
         """
         ...
 
@@ -172,7 +173,7 @@ class SupportsModel(Protocol):
 
 
 def make_llm(name: str, **options: object) -> Model:
-    """Return the model `name` with `options`, the rest at their defaults; the service is not called.
+    """Return the model `name` with `options`; options that are not given keep their defaults. Calls no service.
 
     Args:
         name: a registered name; options may follow, after commas or semicolons: `chat:model=gpt-4o-mini;max_cost=2`.
@@ -189,7 +190,7 @@ def make_llm(name: str, **options: object) -> Model:
 
 def _named(text: str, options: dict[str, object]) -> tuple[str, dict[str, object]]:
     """Name and all options of NAME:OPTIONS, with commas or semicolons between options."""
-    # A comma would end the model's name inside a sampler's options, so `;` separates here.
+    # Options of a model may be separated by `;`, because within a sampler's options a comma ends the model's text.
     return named_options(text.replace(";", ","), options)
 
 
@@ -223,7 +224,7 @@ def llm_text(text: str) -> str:
 def llm_identity(sampler: SupportsModel) -> dict[str, str]:
     """Return "llm" (name) and "llm_revision" of the model that `sampler` asks; {} if it asks none.
 
-    The revision is "not here" and the reason if the model cannot be made; preflight reports that too.
+    If the model cannot be made, the revision is "not here" and the reason; preflight reports the same reason.
     """
     if not sampler.needs_llm:
         return {}
@@ -241,7 +242,7 @@ def llm_token_gmacs(sampler: SupportsModel, encoders: Mapping[str, float]) -> di
     """Return `token_gmacs` of the model that `sampler` asks; {} if it asks none or it cannot be made."""
     try:
         model = llm_of(sampler)
-    except FocusEvalError:  # preflight reports missing weights
+    except FocusEvalError:  # not raised here: preflight reports these errors
         return {}
     return {} if model is None else token_gmacs(model, encoders)
 
@@ -250,7 +251,7 @@ def token_gmacs(model: Model, encoders: Mapping[str, float]) -> dict[str, float]
     """Return {"llm_token": cost of a token in 10^9 multiply-adds}; {} if the cost is not known.
 
     Args:
-        encoders: `gmacs` of the run's encoders; a scripted model states its cost in their forwards.
+        encoders: `gmacs` of the run's encoders, needed for a scripted model, which states its cost in their forwards.
     """
     token, forward = model.gmacs_per_token, forward_gmacs(encoders)
     if token is None and isinstance(model, AnswersFromEvidence) and forward:

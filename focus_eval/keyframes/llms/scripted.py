@@ -15,7 +15,7 @@ from focus_eval.core.types import ExampleReplies, Pixels, example_reply_to
 from focus_eval.keyframes.llms.registry import Reply, check_limits
 from focus_eval.keyframes.samplers.asking import CHARACTERS_A_TOKEN
 
-# Stop words of a question.
+# Words of a question that are too common to be returned as its key words.
 _COMMON = (
     "about after before does from have into show shown shows that then there they this what when where which while "
     "with would"
@@ -51,7 +51,7 @@ class ScriptedModel:
         parameters: float | None = None,
         seed: int = 0,
     ) -> None:
-        """Check the options; `cost` is a token's in encoder forwards, used unless `parameters` is given."""
+        """Check the options; `cost`, that of a token in encoder forwards, is used unless `parameters` is given."""
         if not 0.5 <= accuracy < 1:
             raise InvalidInput(f"llm scripted: accuracy must be at least 0.5 and below 1, got {accuracy}")
         check_limits("scripted", above=0, parameters=parameters)
@@ -59,7 +59,8 @@ class ScriptedModel:
         self.revision = f"accuracy {accuracy:g}, reach {reach_seconds:g} s, {tokens_per_image} tokens, seed {seed}"
         self.cost_per_token, self.gmacs_per_token = cost, parameters
         self._reach, self.tokens_per_image, self._seed = reach_seconds, tokens_per_image, seed
-        # Mean of unit-variance normal evidence that gives the stated accuracy.
+        # The model sees a normal variable of variance 1 with mean +strength (evidence in view) or -strength (not). With
+        # this strength, the variable's sign is right with probability `accuracy`.
         self._strength = NormalDist().inv_cdf(accuracy)
         self._evidence: Sequence[float] | None = None
         self._replies: ExampleReplies = ""
@@ -67,7 +68,7 @@ class ScriptedModel:
         self._times: dict[bytes, float] = {}
 
     def for_question(self, query: str, evidence_seconds: Sequence[float], *, reply: ExampleReplies) -> ScriptedModel:
-        """Return a copy that knows the evidence of one question; by default texts alone get its words."""
+        """Return a copy that knows the evidence of one question; without `reply`, it answers texts with its words."""
         model = copy(self)
         model._times = {}
         model._evidence = tuple(evidence_seconds)
@@ -81,7 +82,7 @@ class ScriptedModel:
         self._times[_digest(picture)] = seconds
 
     def ask(self, text: str, images: Sequence[Pixels], *, max_tokens: int) -> Reply:
-        """Return the scripted reply to a text alone; with pictures, "yes" if any picture is likelier than not."""
+        """Return the scripted reply to the text; with pictures, by default "yes" if P(yes) of any is above one half."""
         usage = self._usage(text, len(images))
         own_reply = not isinstance(self._replies, str) and example_reply_to(text, self._replies)
         reply = own_reply or ("" if images else example_reply_to(text, self._replies) or self._words)
@@ -108,7 +109,7 @@ class ScriptedModel:
         return Reply(text="yes" if yes > 0.5 else "no", yes=float(yes), usage=self._usage(text, 1))
 
     def _usage(self, text: str, n_images: int) -> dict[str, float]:
-        """The tokens that a request would take: those of text and pictures, and 1 of output."""
+        """The tokens that a request would take: input tokens of text and pictures, and 1 output token."""
         n_tokens = -(-len(text) // CHARACTERS_A_TOKEN) + n_images * self.tokens_per_image
         return {"requests": 0, "input": n_tokens, "output": 1}
 

@@ -22,7 +22,7 @@ from focus_eval.keyframes.samplers.ledger import LookFn
 if TYPE_CHECKING:
     from focus_eval.keyframes.encoders.store import RelevanceStore
 
-# Settings that were requested but left out because the service refuses them.
+# Names in a reply's usage for settings that were left out of the request because the service refuses them.
 LEFT_OUT = ("without_temperature", "without_seed")
 # Keys of usage that replies may state.
 USAGE = ("requests", "input", "output", "dollars", *LEFT_OUT)
@@ -39,12 +39,12 @@ class _StoredReply(TypedDict):
 class ModelSession:
     """A language model during one question.
 
-    The store keeps replies by their content: model, text, pixels and length. A repeated question, in another run too,
-    is answered from there; its tokens are counted as the method's cost, and no request is made.
+    The store keeps replies by model, text, pixels and token limit. A question that was asked before, even in another
+    run, is answered from the store without a request; its tokens still count as cost of the method.
 
     Attributes:
-        usage: "calls", "images" and "replayed" of this question, and the sums of `USAGE`; requests and dollars are
-            those actually made and spent, tokens those of all calls.
+        usage: numbers of "calls", "images" and "replayed" calls of this question, and the sums of `USAGE`. Requests and
+            dollars are those of this run; tokens are those of all calls, replayed ones included.
     """
 
     def __init__(self, model: Model, *, store: RelevanceStore | None, meter: Meter) -> None:
@@ -70,7 +70,7 @@ class ModelSession:
         keys = [self._key("yes", text, [image], 1) for image in images]
         stored = [self._stored_reply(key) for key in keys]
         with self._meter.stage("ask"), ThreadPoolExecutor(max_workers=self._model.at_once) as pool:
-            # Replies are in the order of the pictures, asked in parallel or not.
+            # The jobs keep the order of the pictures, even if the replies arrive in another order.
             jobs = [
                 pool.submit(self._stored_or_asked, key, reply, partial(self._model.yes, text, image))
                 for key, reply, image in zip(keys, stored, images, strict=True)
@@ -132,7 +132,7 @@ class ModelSession:
             return None
         self.usage["replayed"] += 1
         record: _StoredReply = json.loads(stored)
-        # Replayed replies were paid for when first given: count no cost.
+        # A stored reply was paid for when it was first given: leave out its requests and dollars.
         usage = {name: value for name, value in record["usage"].items() if name in ("input", "output", *LEFT_OUT)}
         return Reply(text=record["text"], yes=record["yes"], usage=usage)
 

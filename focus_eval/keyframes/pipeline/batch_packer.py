@@ -1,11 +1,11 @@
 """Fills an encoder's batches with frames of several videos.
 
-A video's questions need a few frames at a time: alone they leave a GPU's batches half empty, and the GPU waits while
-one video is decoded. Here the passes over several videos submit their frames; a batch runs when it is full, or when
-every pass waits and no more can come. A batch that is not full is padded, so that all have one size: a frame's features
-do not depend on the frames of other videos in its batch. A pass submits as many frames at a time as a batch of the
-default size holds, so that only the last frames of passes need company or padding. The next batch is copied to the
-device and queued there while it computes this one.
+The questions about one video need only a few frames at a time. Alone they would leave a GPU's batches half empty, and
+the GPU would wait while the video is decoded. Here the passes over several videos submit their frames. A batch runs
+when it is full, or when every pass waits, so that no more frames can come. A batch that is not full is padded: all
+batches have the same size, so that a frame's features do not depend on the other frames in its batch. A pass submits as
+many frames at a time as a batch of the default size holds, so that only its last frames need padding or frames of
+others. While the device computes a batch, the next one is copied to it and queued.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_BATCHES_UNDERWAY = 2
 class _Call:
     """Frames that one pass submits.
 
-    `features` holds the results so far, by the position of the first frame of each share.
+    `features` holds the results so far, keyed by the position of the first frame of each share in this call.
     """
 
     encoder: Encoder
@@ -49,7 +49,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Share:
-    """Frames of one call that are in a batch, from position `start` of the call on."""
+    """Part of a call that is in one batch; `start` is the position of its first frame in the call."""
 
     call: _Call
     start: int
@@ -75,7 +75,7 @@ class BatchPacker:
             yield
         finally:
             with self._changed:
-                # A partial batch may have been waiting for this pass only.
+                # Wake the others: a batch that is not full may have been waiting for this pass alone.
                 self._n_passes -= 1
                 self._changed.notify_all()
 
@@ -92,7 +92,7 @@ class BatchPacker:
             self._queue.append(call)
             self._n_waiting += 1
             self._changed.notify_all()
-            # There is no batch thread: a waiting pass that finds a ready batch runs it for everyone in it.
+            # No thread is reserved for batches: a waiting pass that finds a ready batch runs it for all passes in it.
             while not call.is_served:
                 is_full = self._is_queueing or self._n_underway == _MAX_BATCHES_UNDERWAY
                 batch = [] if is_full else self._next_batch()
@@ -149,7 +149,7 @@ class BatchPacker:
                 results = finish()
         finally:
             self._n_underway -= 1
-        # Charge passes by frames. Time during which two batches were running is charged to the first.
+        # Charge each pass by its frames. Time in which two batches overlapped is charged to the first batch.
         now = time.perf_counter()
         seconds = (now - max(started, self._last_end)) / sum(len(share.pixels) for share in batch)
         self._last_end = now
@@ -172,7 +172,7 @@ class BatchPacker:
         was_served = call.is_served
         if isinstance(result, Exception):
             call.error = call.error or result
-            # Drop the call's remaining frames: its pass gets the error.
+            # Drop the remaining frames of the call, because its pass gets the error in any case.
             if call in self._queue:
                 self._queue.remove(call)
         else:
@@ -187,7 +187,7 @@ def _queue_batch(batch: list[_Share]) -> Callable[[], list[FrameFeatures | Excep
     """Queue a full batch, padded; return a function that waits and gives each share features or an error."""
     parts, encoder = [share.pixels for share in batch], batch[0].call.encoder
     n, batch_size = sum(map(len, parts)), encoder.batch_size
-    # Pad to a constant batch size: kernels differ by size, and so would the last bits of relevance.
+    # Pad to a constant batch size: kernels depend on the size, so the last bits of relevance would too.
     last = parts[-1][-1:]
     padding = [np.broadcast_to(last, (batch_size - n, *last.shape[1:]))] if n < batch_size else []
     ends = np.cumsum([len(part) for part in parts]).tolist()
@@ -219,7 +219,7 @@ def _concatenate(features: list[FrameFeatures]) -> FrameFeatures:
         return features[0]
     if isinstance(features[0], np.ndarray):
         return np.concatenate([part for part in features if isinstance(part, np.ndarray)])
-    # torch is loaded already if features are tensors.
+    # Features that are no arrays are tensors, so torch is loaded already and this import costs nothing.
     import torch
 
     return torch.cat([part for part in features if isinstance(part, torch.Tensor)])

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-# Assumed ratio of all frames to those of the first pass; samplers refine once or twice.
+# Assumed ratio of the frames of all passes to those of the first pass, before a video is finished: after the first pass
+# samplers refine once or twice.
 FIRST_GUESS = 1.5
 
 
 class PassLengths:
-    """Frames that the first pass over a video visits, and all passes, summed over finished videos."""
+    """Numbers of frames visited by the first pass and by all passes over a video, summed over finished videos."""
 
     def __init__(self) -> None:
         self._first, self._all = 0, 0
 
     @property
     def ratio(self) -> float:
-        """Frames of all passes by frames of the first."""
+        """Frames of all passes divided by frames of the first pass."""
         return self._all / self._first if self._first else FIRST_GUESS
 
     def add(self, n_first: int, n_all: int) -> None:
@@ -25,14 +26,14 @@ class PassLengths:
 
 
 class PassProgress:
-    """Reports shares of one video's work while its passes go on, 1 in all; a `relevance.Progress`.
+    """Reports which share of one video's work was done, pass by pass; the reported shares add up to 1.
 
-    How many passes follow is known only at the end, since samplers decide by what they have seen: the first pass is
-    taken for as large a part of the whole as with earlier videos.
+    Implements `relevance.Progress`. The number of passes is known only at the end, since samplers decide by what they
+    have seen. Until then the first pass is assumed to be the same share of the work as in earlier videos.
 
     Args:
-        lengths: of earlier videos; gets those of this one.
-        report: called with each further share.
+        lengths: lengths of the passes over earlier videos; those of this video are added at the end.
+        report: called with each further share of the work.
     """
 
     def __init__(self, lengths: PassLengths, report: Callable[[float], None]) -> None:
@@ -48,7 +49,7 @@ class PassProgress:
         self._n_expected = max(self._n_expected, self._n_done + n_pulls)
 
     def advance(self, n_pulls: int) -> None:
-        """Report the share of `n_pulls` more frames; the reported share never falls if a pass is longer."""
+        """Report the share of `n_pulls` more frames; nothing is reported while the estimated share does not rise."""
         self._n_done += n_pulls
         share = self._n_done / self._n_expected
         if share > self._reported:

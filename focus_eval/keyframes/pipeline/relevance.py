@@ -29,11 +29,11 @@ class Progress(Protocol):
     """Progress callbacks: the number of frames to score, then each scored batch."""
 
     def expect(self, n_pulls: int) -> None:
-        """Called before the first pull; by a batcher before each pass over its video."""
+        """Begin work on `n_pulls` frames; called before the first pull, and by a batcher before each pass."""
         ...
 
     def advance(self, n_pulls: int) -> None:
-        """Called after each batch."""
+        """Add `n_pulls` finished frames; called after each batch."""
         ...
 
 
@@ -53,11 +53,11 @@ class FrameServer(Protocol):
         ...
 
     def check_stopped(self) -> None:
-        """Raise what stopped the questions, if anything did."""
+        """Raise the error that stopped the questions, if there is one."""
         ...
 
 
-# Feature cache for the several texts of one question.
+# Limit in bytes of the feature cache for one question whose frames are compared with several texts.
 QUESTION_BYTES = 1 << 30
 
 
@@ -67,11 +67,11 @@ class EncoderUse:
 
     Args:
         store: keeps embeddings or relevance between runs; None keeps nothing.
-        feature_cache: features of an encoder that stores none, for the next question of the video.
-        batch_size: frames encoded at once; bounds the pixels held in memory.
-        shares: True reuses the features of an identical picture that was embedded before.
-        batches: fills the encoder's batches with frames of other videos, if it `fills_batches`.
-        stage: stage that the encoder's seconds are booked on, "scan" for a scan encoder.
+        feature_cache: keeps features for the next question about the video, if the store does not keep them.
+        batch_size: number of frames encoded at once; it limits the pixels held in memory.
+        shares: True to reuse the features of an identical picture that was embedded before.
+        batches: fills the encoder's batches with frames of other videos, if the encoder `fills_batches`.
+        stage: stage to which the encoder's seconds are booked, "scan" for a scan encoder.
         decodes: decoding mode under which decoded frames are counted: "all", "reference" or "sync".
         compares_texts: True if the sampler compares each frame with several texts of a question.
         needs_features: True if the sampler needs logits or embeddings.
@@ -92,17 +92,17 @@ class EncoderUse:
 
     def on(self, reader: VideoReader, *, server: FrameServer | None, meter: Meter) -> VideoSession:
         """Return the session of one question on an open video; `server` and `meter` as in `VideoSession`."""
-        # A cache is only for an encoder whose features never go into the store.
+        # Use a cache only for an encoder whose features the store never keeps.
         cache = None if self.encoder.stores_embeddings else self.feature_cache
         if cache is None and self.compares_texts:
             cache = FeatureCache(QUESTION_BYTES)
         key = ""
         if self.store:
-            # Compute once per open video: even a known file costs a disk and a store access.
+            # The server computes the fingerprint once per open video: even for a known file it costs disk accesses.
             fingerprint = server.fingerprint(self.store) if server else self.store.video_fingerprint(reader.path)
             key = " ".join(filter(None, [fingerprint, reader.decoder_version, self.pixels]))
         settings = {**vars(self), "feature_cache": cache}
-        if server is None:  # shared batches wait for registered passes, and only a server registers
+        if server is None:  # only a server registers passes, and shared batches wait for registered passes
             settings["batches"] = None
         return VideoSession(**settings, reader=reader, key=key, server=server, meter=meter)
 
@@ -133,7 +133,7 @@ class VideoSession(EncoderUse):
 
     def known(self, frames: IntArray) -> tuple[NDArray[np.bool_], FrameFeatures | None]:
         """Return a mask `(n,)` of the `frames` with stored features, and these features (None or empty if none)."""
-        # The store survives the process, `feature_cache` only the video: an encoder has one or the other.
+        # Look in only one place: an encoder's features are kept either in the store or in `feature_cache`.
         if self.store is not None and self.encoder.stores_embeddings:
             return self.store.embeddings(self.scorer_key, self.key, frames)
         if self.feature_cache is not None:
@@ -154,10 +154,10 @@ class VideoSession(EncoderUse):
             started = time.perf_counter()
             features, seconds = self.packer.embed(self.encoder, pixels)
             meter.move(self.stage, "idle", max(0.0, time.perf_counter() - started - seconds))
-            # No duplicate look-up here: every frame is a forward.
+            # Shared batches do not look for identical pictures, so the encoder ran on every frame.
             computed = np.ones(frames.shape, dtype=bool)
         elif self.shares and self.encoder.embeds_independently:
-            # Slides and still shots repeat pixel by pixel; compare the prepared pictures.
+            # Slides and still shots repeat pixel by pixel. Compare the prepared pictures, which are smaller.
             pictures = self.encoder.prepare(pixels)
             features, computed = duplicate_cache(self.scorer_key).embed(
                 pictures, lambda part: feature_array(self.encoder.embed(part))
@@ -165,7 +165,7 @@ class VideoSession(EncoderUse):
         else:
             features, computed = _own_features(self.encoder.embed(pixels), pixels), np.ones(frames.shape, dtype=bool)
         if self.store is not None and self.encoder.stores_embeddings:
-            # Use the stored values: another process may have written first.
+            # Continue with the stored features, so that all processes use the same: another may have written first.
             features = self.store.put_embeddings(self.scorer_key, self.key, frames, feature_array(features))
         elif self.feature_cache is not None:
             self.feature_cache.put(str(self.reader.path), frames, features)
@@ -173,7 +173,7 @@ class VideoSession(EncoderUse):
 
 
 def _own_features(features: FrameFeatures, pixels: Pixels) -> FrameFeatures:
-    """Features, copied where they are the frames themselves, whose memory the next batch is written to."""
+    """The features, copied if they share memory with `pixels`, because the next batch is written to that memory."""
     if isinstance(features, np.ndarray):
         return features.copy() if np.may_share_memory(features, pixels) else features
     if isinstance(features, (list, tuple)):
@@ -198,9 +198,9 @@ _ENCODER_METHODS = {
 class VideoRelevance(RelevanceSource):
     """Relevance of one video's frames to one query, as the ledger pulls it.
 
-    Gives logits and embeddings only if the encoder has them. `forwards` counts the encoder forwards actually made,
-    without frames that came from the store, that another question needed first, or whose pixels equal those of a frame
-    embedded before (`embeds_independently`).
+    It gives logits and embeddings only if the encoder has them. `forwards` counts the encoder forwards actually made.
+    It does not count frames that came from the store, that another question needed first, or whose pixels equal those
+    of a frame embedded before (`embeds_independently`).
     """
 
     def __init__(self, session: VideoSession, query: str, *, progress: Progress | None = None) -> None:
@@ -216,7 +216,7 @@ class VideoRelevance(RelevanceSource):
         return method not in _ENCODER_METHODS or self._session.encoder.overrides(_ENCODER_METHODS[method])
 
     def __call__(self, frames: IntArray) -> FloatArray:
-        """Return relevance in [0, 1], shape `(n,)`. Stored relevance needs no weights."""
+        """Return relevance in [0, 1], shape `(n,)`; if all of it is stored, no weights are loaded."""
         session = self._session
         if session.store is None:
             return self._from_features(frames, self._relevance)
@@ -233,7 +233,7 @@ class VideoRelevance(RelevanceSource):
         return values
 
     def _relevance(self, features: object) -> FloatArray:
-        """Relevance of embedded frames to the query, and books the requests and dollars of models."""
+        """Compute relevance of embedded frames to the query, and book the requests and dollars of models."""
         encoder = self._session.encoder
         try:
             return encoder.relevance(features, self._query)
@@ -293,7 +293,7 @@ class VideoRelevance(RelevanceSource):
 
     def _from_features(self, frames: IntArray, read: Callable[[object], FloatArray]) -> FloatArray:
         """`read(features)` for all frames in their order, one row or number a frame."""
-        # Known rows come first, then computed ones: index them by frame.
+        # `_visit` gives stored features first and then computed ones: collect the rows by frame to restore the order.
         rows_by_frame: dict[int, FloatArray] = {}
 
         def visit(part: IntArray, features: object) -> None:
@@ -311,7 +311,7 @@ class VideoRelevance(RelevanceSource):
             with session.meter.stage(session.stage):
                 visit(frames[is_known], features)
             self._advance(int(is_known.sum()))
-        # Ascending, so that the decoder goes over the video once; `_from_features` puts them back in order.
+        # Sort the frames, so that the decoder goes over the video once; `_from_features` restores the order.
         missing = np.sort(frames[~is_known])
         if missing.size == 0:
             return
@@ -372,7 +372,7 @@ class StartsSession(Protocol):
 def pictures_of(start_session: StartsSession, frames: IntArray, size: int | None) -> list[Pixels]:
     """Return the pictures of distinct `frames` in their order, each `(height, width, 3)`, at most `size` pixels long.
 
-    They are decoded together with the frames that other questions of the video wait for.
+    The frames are decoded in one pass with the frames that other questions about the video wait for.
     """
     session = start_session(encoder=PictureEncoder(size), stage="select")
     pixels_by_frame: dict[int, Pixels] = {}
@@ -406,14 +406,14 @@ def decoded_batches(
 ) -> Iterator[tuple[IntArray, Pixels]]:
     """Yield batches of decoded frames, ascending; the next ones are decoded while the caller encodes.
 
-    The pixels may be a view of memory that the next batch is written to: whoever keeps them copies them.
+    The pixels may be a view of memory that the next batch overwrites: a caller that keeps them must copy them.
 
     Args:
         frames: ascending, each once.
         meter: gets the seconds of decoding and shrinking as "decode" and "preprocess", the wait for them as "idle";
             and, if the reader counts them, the frames that the decoder gave out, including those decoded on the way,
             and the processor seconds of decoding as "decode_cpu".
-        prepare: shrinks frames; in this process each at once, so that no more than one is held at full size.
+        prepare: shrinks frames. In this process each frame is shrunk at once, so that only one is held at full size.
     """
     from focus_eval.keyframes.video.feed import FedReader
 
@@ -439,7 +439,7 @@ def _fed_batches(
         with meter.stage("idle"):
             part, pixels = next(batches)
             if part.size < min(batch_size, frames.size - at):
-                next(batches)  # raises what ended the batch early
+                next(batches)  # raises the error that ended the batch early
             preparing = time.perf_counter()
             prepared = prepare(pixels) if prepare else pixels
         meter.add("decode", reader.counts.seconds - decoding)
@@ -457,14 +457,14 @@ def _threaded_batches(
         """Return pixels of the next frames, seconds of decoding and seconds of preparing; runs in the thread."""
         started, preparing, prepared = time.perf_counter(), 0.0, []
         for _ in range(part.size):
-            # One frame at a time: a batch of 4K frames at full size would be hundreds of megabytes.
+            # Shrink one frame at a time: a batch of 4K frames at full size would take hundreds of megabytes.
             pixels = next(stream)[1][np.newaxis]
             preparing_since = time.perf_counter()
             prepared.append(prepare(pixels) if prepare else pixels)
             preparing += time.perf_counter() - preparing_since
         return np.concatenate(prepared), time.perf_counter() - started - preparing, preparing
 
-    # One thread: the reader is not for several, and one batch ahead is enough to keep the encoder busy.
+    # Use one thread: the reader does not support several, and one batch ahead is enough to keep the encoder busy.
     with ThreadPoolExecutor(max_workers=1) as pool:
         next_batch = pool.submit(decode, parts[0])
         for part, following in zip(parts, [*parts[1:], None], strict=True):

@@ -1,8 +1,8 @@
 """Serves the questions of one video together: each frame is decoded and embedded once.
 
-Samplers pull in few large batches (coarse, then fine). Every question runs in a thread of its own until it waits for
-frames; when all of them wait, one forward pass over the video serves them all. A question's result does not depend on
-the other questions: it equals that of the question run alone.
+Samplers pull in few large batches (coarse, then fine). Each question runs in its own thread until it waits for frames.
+When all questions wait, one forward pass over the video serves them all. The result of a question does not depend on
+the other questions: it is the same as if the question were run alone.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RendezvousBatcher:
     Args:
         reader: the open video, read by one thread at a time.
         batch_size: frames decoded and embedded at once.
-        progress: told of the frames of each pass, and of each batch.
+        progress: its methods are called with the number of frames of each pass and of each batch.
     """
 
     def __init__(self, reader: VideoReader, *, batch_size: int = 32, progress: Progress | None = None) -> None:
@@ -63,7 +63,7 @@ class RendezvousBatcher:
         self._stopped_by: BaseException | None = None
         self._fingerprinting = threading.Lock()
         self._fingerprint: str | None = None
-        # The thread's question number: samplers call `pull` without knowing about threads.
+        # Number of the question that a thread runs. It is thread-local, because samplers cannot pass it to `pull`.
         self._number = threading.local()
 
     def run(self, questions: Sequence[Callable[[], T]]) -> list[T]:
@@ -76,14 +76,14 @@ class RendezvousBatcher:
             return []
         self._running = len(questions)
         requests: list[_Request] = []
-        # One thread per question, because a sampler is plain Python that blocks in `pull` and needs its own stack. This
+        # Use one thread per question: a sampler is plain Python that blocks in `pull`, so it needs its own stack. This
         # thread does the heavy work in `_serve_round`.
         with ThreadPoolExecutor(max_workers=len(questions), thread_name_prefix="question") as pool:
             try:
                 futures = [pool.submit(self._question, number, question) for number, question in enumerate(questions)]
                 while requests := self._next_round():
                     self._serve_round(requests)
-            except BaseException as error:  # an interrupt must not leave threads waiting for ever
+            except BaseException as error:  # even after an interrupt, no thread may be left waiting for ever
                 self.stop(error)
                 _fail_requests(requests, error)
                 raise
@@ -104,7 +104,7 @@ class RendezvousBatcher:
                 self._waiting.append(request)
                 self._changed.notify()
             request.finished.wait()
-        session.meter.seconds.pop("waiting")  # the round books its own work and shares it out
+        session.meter.seconds.pop("waiting")  # drop it: the round measures its work and divides it among questions
         if request.error is not None:
             raise request.error
         return request.forwards
@@ -123,14 +123,14 @@ class RendezvousBatcher:
             return question()
         finally:
             with self._changed:
-                # A finished question asks no more; the round may start with the others.
+                # A finished question requests no more frames, so the round of the others may start now.
                 self._running -= 1
                 self._changed.notify()
 
     def _next_round(self) -> list[_Request]:
         """Wait until every running question waits for frames; return the requests, [] if no question is left."""
         with self._changed:
-            # Wait for all running questions: a pass that serves more of them decodes fewer frames twice.
+            # Wait for all running questions: the more questions a pass serves, the fewer frames are decoded twice.
             self._changed.wait_for(lambda: len(self._waiting) == self._running)
             requests, self._waiting = sorted(self._waiting, key=lambda entry: entry.number), []
             return requests
@@ -139,12 +139,12 @@ class RendezvousBatcher:
         """Serve one round; if it fails with several questions, serve each alone so that only some fail."""
         try:
             self._serve_pass(requests)
-        except RunError:  # the run itself fails
+        except RunError:  # the run itself fails, so serving questions alone would not help
             raise
         except Exception as error:  # noqa: BLE001 (raised again in the question it belongs to)
             if len(requests) == 1:
                 requests[0].error = error
-            else:  # damage that one question hits does not fail the others
+            else:  # if one question needs damaged frames, the others must not fail
                 for request in requests:
                     self._serve_alone(request)
                 return
@@ -157,14 +157,14 @@ class RendezvousBatcher:
         if features is not None and is_known.any():
             _deliver_features(request, request.frames[is_known], features)
             request.frames = request.frames[~is_known]
-        # Retry only the missing frames, so that none before the damage is embedded twice.
+        # Request only the missing frames again, so that frames before the damaged one are not embedded twice.
         if request.error is not None or request.frames.size == 0:
             request.finished.set()
         else:
             self._serve_round([request])
 
     def stop(self, error: BaseException) -> None:
-        """Make every waiting question fail with `error`, which `run` then raises. Any thread may call it."""
+        """Make every waiting question fail with `error`, which `run` then raises. Any thread may call this."""
         with self._changed:
             self._stopped_by = error
             waiting, self._waiting = self._waiting, []
@@ -178,11 +178,11 @@ class RendezvousBatcher:
     def _serve_pass(self, requests: list[_Request]) -> None:
         """Decode the requested frames once, in order; embed them once per encoder; give each question its own."""
         shared = Meter()
-        # After a failed round a request comes again with forwards that were charged already.
+        # Forwards made before this pass were charged then: after a failed round a request is served once more.
         forwards_before = {id(request): request.forwards for request in requests}
         # One pass over the ascending union: the decoder never has to seek back.
         union = np.unique(np.concatenate([request.frames for request in requests]))
-        # By object: two encoders of one name may differ in options.
+        # Tell encoders apart by object, not by name: two encoders of one name may differ in their options.
         encoders = list({id(request.session.encoder): request.session for request in requests}.values())
         request_groups = [
             [request for request in requests if request.session.encoder is session.encoder] for session in encoders
@@ -197,14 +197,14 @@ class RendezvousBatcher:
         if self._progress is not None:
             self._progress.expect(union.size)
         with ExitStack() as passes:
-            # Open for the whole pass: a shared batch that is not full waits for the frames still to be decoded here.
+            # Keep the pass registered to its end: a shared batch that is not full then waits for frames decoded here.
             packers = [session.packer for session in encoders if session.packer is not None]
             for packer in {id(packer): packer for packer in packers}.values():
                 passes.enter_context(packer.open_pass())
             for part, pixels in decoded_batches(
                 self.reader, union, self._batch_size, shared, prepare=prepare, decodes=decodes
             ):
-                # Between batches, so that an interrupt does not wait for the end of the video.
+                # Check between batches, so that an interrupt does not wait for the end of the video.
                 self.check_stopped()
                 for session, group, is_requested_by, meter in zip(
                     encoders, request_groups, is_requested, encoding, strict=True
@@ -223,14 +223,14 @@ class RendezvousBatcher:
 def _charge_requests(meter: Meter, requests: list[_Request], new_forwards: dict[int, int]) -> None:
     """Divide the times of `meter` among `requests` in proportion to new forwards (by id()); evenly if all are 0."""
     forwards = [new_forwards[id(request)] for request in requests]
-    if not any(forwards):  # all pictures were cached
+    if not any(forwards):  # no new forwards, since all features were cached: divide evenly
         forwards = [1] * len(requests)
     for request, share in zip(requests, forwards, strict=True):
         for stage, seconds in meter.seconds.items():
             request.session.meter.add(stage, seconds * share / sum(forwards))
     shares = np.cumsum([0, *forwards]) / sum(forwards)
     for mode, n_frames in meter.decoded.items():
-        # Round cumulative sums, so that the parts add up to the frames decoded.
+        # Round the cumulative sums, not the parts, so that the parts add up to the number of decoded frames.
         for request, share in zip(requests, np.diff(np.rint(n_frames * shares)), strict=True):
             request.session.meter.count_decoded(mode, int(share))
 
@@ -238,7 +238,7 @@ def _charge_requests(meter: Meter, requests: list[_Request], new_forwards: dict[
 def _fail_requests(requests: list[_Request], error: BaseException) -> None:
     """End every unfinished request with `error`, and wake its question."""
     for request in requests:
-        # Requests served before the error keep their frames.
+        # Leave out requests that were served before the error: their frames are valid.
         if not request.finished.is_set():
             request.error = error
             request.finished.set()
@@ -260,7 +260,7 @@ def _request_masks(union: IntArray, requests: list[_Request]) -> NDArray[np.bool
     """A mask of the frames of the ascending `union` per request, shape `(n_requests, n)`."""
     is_requested = np.zeros((len(requests), union.size), dtype=bool)
     for mask, request in zip(is_requested, requests, strict=True):
-        # Every asked frame is in the union, so that this is its exact place.
+        # Every requested frame is in the union, so `searchsorted` gives its exact position.
         mask[np.searchsorted(union, request.frames)] = True
     return is_requested
 
@@ -273,7 +273,9 @@ def _embed_requests(
     pixels: Pixels,
     meter: Meter,
 ) -> None:
-    """Embed the requested frames of `part` once and give each request its own; count a forward for the first.
+    """Embed the requested frames of `part` once and give each request its frames.
+
+    A frame's forward is counted for the first request that needs the frame.
 
     `is_requested` is a mask `(n_requests, n)` of `part`, whose pixels are `pixels`.
     """

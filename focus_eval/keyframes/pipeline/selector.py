@@ -67,7 +67,7 @@ class Outcome:
     Args:
         row: None after an error.
         error: None if there is a row.
-        cost: of a failed question that had asked a model; None otherwise.
+        cost: cost of a failed question that had already asked a model; None otherwise.
     """
 
     row: SelectionRow | None = None
@@ -133,18 +133,19 @@ class Selector:
         coarse_seed: "video" lets the questions of one video share their coarse pulls.
         query: form of the question for the encoder (see `core.types.query_text`).
         encoding: batches and caches; by default those of a single question.
-        keep_pulls: False writes only the number of scored frames, not the list: simulations make too many.
-        stretch: the part of each video to choose from; None for all of it. For questions without evidence or subtitles,
-            whose times are those of the whole video.
-        timeline: what the sampler counts where the rate varies (see `stretch`).
-        usual_timeline: the one that the identity leaves out.
-        skip_damaged: where a frame that is needed cannot be decoded, decode the whole video, and choose again as if the
-            damaged frames had been cut out of it; the fact "damaged_frames" of the row counts them. Not part of the
-            identity: a row without that fact is the one that would be chosen without this.
+        keep_pulls: False writes only the number of scored frames instead of their list, which is too long in
+            simulations.
+        stretch: the part of each video to choose from; None for all of it. Only for questions without evidence and
+            subtitles, because their times are those of the whole video.
+        timeline: what the sampler counts if the frame rate varies (see `stretch`).
+        usual_timeline: value of `timeline` that is left out of the identity.
+        skip_damaged: True: if a needed frame cannot be decoded, decode the whole video to find all damaged frames, and
+            choose again as if they had been cut out; the row's fact "damaged_frames" counts them. The option is not
+            part of the identity, since a row without this fact is the same with and without the option.
 
     Raises:
-        InvalidInput: a sampler that pulls without an encoder, or scans without a second one or with one of unknown
-            cost, or k below 1.
+        InvalidInput: `k` is below 1, the sampler pulls but there is no encoder, or it scans but there is no scan
+            encoder or its cost is unknown.
     """
 
     def __init__(
@@ -175,20 +176,21 @@ class Selector:
         if sampler.needs_llm and llm is None:
             raise InvalidInput(f"sampler {sampler.name!r} asks a model: name it with llm=NAME")
         self.sampler = sampler
-        # A sampler that never pulls has the same rows with any encoder: none is part of its identity.
+        # Drop the encoder of a sampler that never pulls: its rows are the same with any encoder, so their identity must
+        # not name one.
         self.encoder = encoder if sampler.needs_encoder else None
         self._given = encoder
         self.scan_encoder = scan_encoder if sampler.needs_scan else None
         self.llm = llm if sampler.needs_llm else None
         if isinstance(sampler, ScanningSampler):
-            sampler.cost_of_scan(self.scan_cost)  # fail before the first video is opened
+            sampler.cost_of_scan(self.scan_cost)  # raises if the cost is unknown, before the first video is opened
         self.k = whole_number(k, "k")
         self.seed = whole_number(seed, "seed", at_least=0)
         self.store = store
         self.backend = backend
         self._coarse_seed = coarse_seed
         check_query_form(query)
-        # Without encoder and model nothing reads the query, so its form is not part of the identity.
+        # If there is neither encoder nor model, the query is not read, so the identity must not depend on its form.
         self._query = query if self.encoder or self.llm else "question"
         self._encoding = encoding or Encoding()
         self._keep_pulls = keep_pulls
@@ -242,7 +244,8 @@ class Selector:
     def within(self, stretch: Stretch) -> Selector:
         """Return a copy of this selector that chooses from a part of each video, under the same identity.
 
-        For a question about that part: it then belongs to the question, as its text does, and the rows' facts state it.
+        Use it for a question about a part of the video. The part then belongs to the question, like its text, and the
+        facts of its row state it.
         """
         changed = copy(self)
         changed.__dict__["origin"] = self.origin
@@ -344,10 +347,10 @@ class Selector:
         return device_name(self.encoder.device if self.encoder else "cpu")
 
     def _choose(self, run: _QuestionRun, video: VideoSource) -> Selection:
-        """Choose the frames of one question; without those that cannot be decoded, if one is met and may be skipped."""
+        """Choose the frames of one question; if a frame cannot be decoded and may be skipped, choose without such."""
         meter = run.meter
         if video.counts_decoded:
-            meter.count_decoded("all", 0)  # stated, also where the store knows every frame
+            meter.count_decoded("all", 0)  # state a count even if the store has all frames and none is decoded
         if video.progress is not None:
             info, sampler = self.info_of(video), self.sampler.at_cost(self.scan_cost)
             video.progress.expect(sampler.count_pulls(info, k=self.k) + sampler.count_scans(info, k=self.k))
@@ -362,7 +365,7 @@ class Selector:
         try:
             selection = self._run_sampler(run, video, look)
             if self.skips_damaged and look is not None and selection.keyframes:
-                look(np.unique(selection.keyframes), 1)  # not all of them need have been pulled
+                look(np.unique(selection.keyframes), 1)  # decode all keyframes, since some may not have been pulled
         except DamagedFrame:
             if not self.skips_damaged:
                 raise
@@ -394,11 +397,12 @@ class Selector:
         if part is not None:
             info, look = part.info, part.look(look)
             pull, scan_source = part.source(pull), part.source(scan_source)
-        # One generator per question, so that the order of questions does not matter.
+        # Make a generator for each question, so that results do not depend on the order of questions.
         rng = derived_rng(self.seed, question.benchmark, question.id, self.sampler.name)
         coarse_rng = None
         if self._coarse_seed == "video":
-            # Independent of the sampler: all samplers of a video draw the same coarse frames, embedded once.
+            # Leave the sampler out of this seed: all samplers then draw the same coarse frames, which are embedded
+            # once.
             coarse_rng = derived_rng(self.seed, question.benchmark, question.video, "coarse")
         run.has_begun = True
         with meter.stage("select"):
@@ -429,7 +433,7 @@ class Selector:
 
     @property
     def _scan_decode(self) -> str:
-        """How frames to scan are decoded; "all" without a scan encoder."""
+        """Which frames are decoded for the scan, as in `ScanningSampler`; "all" without a scan encoder."""
         return str(self.sampler.options.get("scan_decode", "all")) if self.scan_encoder else "all"
 
     def info_of(self, video: VideoSource) -> VideoInfo:

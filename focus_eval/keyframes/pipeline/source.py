@@ -32,10 +32,10 @@ class VideoSource(ABC):
     """A video that frames are chosen from.
 
     Attributes:
-        path: of the file, which need not exist if it is not read.
+        path: path of the file; it need not exist if the file is not read.
         info: length and rate.
         is_read: True if times and pixels come from the file.
-        progress: called with the expected number of pulls, then as they are made; None for nobody.
+        progress: is given the expected number of pulls, then each finished batch; None if nobody follows the progress.
     """
 
     path: Path
@@ -50,11 +50,11 @@ class VideoSource(ABC):
 
     @property
     def reference_frames(self) -> IntArray | None:
-        """Frames that others refer to, ascending; None if they are not known."""
+        """Frames that other frames refer to, ascending; None if they are not known."""
         return None
 
     def damaged_frames(self) -> IntArray:
-        """Return the frames that cannot be decoded, ascending, which may take a decode of the whole video."""
+        """Return the frames that cannot be decoded, ascending; this may decode the whole video."""
         return np.zeros(0, dtype=np.int64)
 
     @property

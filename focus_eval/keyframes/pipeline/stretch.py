@@ -1,8 +1,9 @@
 """Shows a sampler a part of a video, or all of it in even steps of time; the selection names frames of the file.
 
-A sampler takes the number of a frame for its time. Where the rate varies (screen recordings, phones) that is wrong: ten
-minutes of a still page may be sixty frames, the ten seconds after it six hundred. `evened_part` shows it what a screen
-shows: the frame on screen at each step of a constant rate, a long one again and again.
+A sampler assumes that the number of a frame is proportional to its time. This is wrong if the frame rate varies (screen
+recordings, phones): ten minutes of a still page may be sixty frames, and the next ten seconds six hundred.
+`evened_part` shows the sampler what a screen shows: at each step of a constant rate the frame that is on screen, so
+that a frame which stays on screen is repeated.
 """
 
 from __future__ import annotations
@@ -52,15 +53,16 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class VideoPart:
-    """The frames that a sampler is shown of a video, and counts from 0.
+    """The frames of a video that a sampler is shown; the sampler numbers them from 0.
 
     Args:
-        video: the whole file.
+        video: length and rate of the whole file.
         own_frames: frames of the file that lie in the part, ascending, each once.
-        frames: those that the sampler is shown, ascending, `(n,)`; repeated while one is on screen.
-        fps: rate at which they are shown.
+        frames: frame of the file for each number that the sampler uses, ascending, `(n,)`; a frame is repeated for as
+            long as it is on screen.
+        fps: rate at which the sampler is shown these frames.
         clock: time of each frame of the file in seconds, `(n_frames,)`.
-        facts: of every selection from this part.
+        facts: facts that are added to every selection from this part.
     """
 
     video: VideoInfo
@@ -88,8 +90,8 @@ class VideoPart:
     def without(self, damaged: IntArray) -> VideoPart:
         """Return the part as if the damaged frames had been cut out of it.
 
-        Not with another frame in their place: a sampler would take that for a long still picture. The fact
-        "damaged_frames" has the number of damaged frames in the part, and of all frames in it.
+        They are not replaced by other frames, which a sampler would see as a long still picture. The fact
+        "damaged_frames" holds the number of damaged frames in the part and the number of all its frames.
 
         Args:
             damaged: frames of the file that cannot be decoded.
@@ -104,11 +106,11 @@ class VideoPart:
         )
 
     def source(self, source: RelevanceSource) -> RelevanceSource:
-        """Return a source of relevance that takes the part's frames."""
+        """Return a source of relevance that accepts frame numbers of the part."""
         return _PartSource(source, self.frames)
 
     def look(self, look: LookFn | None) -> LookFn | None:
-        """Return a source of pictures that takes the part's frames; None for None."""
+        """Return a source of pictures that accepts frame numbers of the part; None if `look` is None."""
         if look is None:
             return None
 
@@ -122,8 +124,8 @@ class VideoPart:
     def whole(self, selection: Selection) -> Selection:
         """Return the part's selection with frames of the whole video, each once.
 
-        Where several keyframes are one frame of the file, the frames farthest in time from the others take their place;
-        the fact "on_screen_twice" counts them.
+        If several keyframes are the same frame of the file, the repetitions are replaced by the frames that are
+        farthest in time from the others; the fact "on_screen_twice" counts them.
         """
         keyframes, scales = self._distinct_keyframes(selection)
         viewed_frames = self.frames[selection.looked_frames]
@@ -182,7 +184,7 @@ class VideoPart:
 
 
 def rate_varies(clock: FloatArray, fps: float) -> bool:
-    """Return True if a frame is shown more than half a frame away from `frame / fps`.
+    """Return True if the time of any frame differs from `frame / fps` by more than half of `1 / fps`.
 
     Args:
         clock: time of each frame in seconds, `(n_frames,)`.
@@ -199,7 +201,7 @@ def whole_part(video: VideoInfo, clock: FloatArray) -> VideoPart:
 def shown_part(
     video: VideoInfo, clock: FloatArray, *, name: str, stretch: Stretch | None, timeline: Timeline
 ) -> VideoPart | None:
-    """Return the frames that a sampler is shown; None for all of the video as it is.
+    """Return the part of a video that a sampler is shown; None if it is the whole video, unchanged.
 
     Args:
         clock: time of each frame in seconds, `(n_frames,)`.
@@ -224,7 +226,8 @@ def shown_part(
     return VideoPart(video=video, own_frames=frames, frames=frames, fps=video.fps, clock=clock, facts=facts)
 
 
-# Steps a second at which a video of a varying rate is shown, if its average rate is not higher.
+# Steps per second at which a sampler is shown a video whose rate varies; if its average rate is higher, that rate
+# counts.
 STEPS_PER_SECOND = 30
 
 
@@ -235,7 +238,7 @@ def evened_part(video: VideoInfo, clock: FloatArray, *, name: str, stretch: Stre
         clock: time of each frame in seconds, `(n_frames,)`.
 
     Raises:
-        InvalidInput: the stretch begins behind the last frame.
+        InvalidInput: the stretch begins after the end of the video.
     """
     fps = float(max(STEPS_PER_SECOND, math.ceil(video.fps)))
     start = stretch.start_seconds
@@ -261,7 +264,7 @@ def _no_frame(name: str, stretch: Stretch, clock: FloatArray) -> InvalidInput:
 
 
 def _first_pulls(frames: IntArray, relevance: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Distinct frames in the order of their first pulls, and the relevance that these gave."""
+    """Distinct frames in the order of their first pulls, and the relevance from these first pulls."""
     first = np.sort(np.unique(frames, return_index=True)[1])
     return frames[first], relevance[first]
 

@@ -27,20 +27,20 @@ class Meter:
     Attributes:
         seconds: by stage.
         decoded: number of frames that decoders gave out, by decoding mode: "all", "reference", "sync".
-        asked: "requests" and "dollars" of an encoder that asks a service; its tokens are work of the encoder.
+        asked: "requests" and "dollars" of an encoder that asks a service, without its tokens, which count as forwards.
     """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self.decoded: dict[str, int] = {}
         self.asked: dict[str, float] = {}
-        # A stack: time is booked on the innermost stage, so that stages sum to the wall clock.
+        # A stack of open stages. Time is booked on the innermost one, so that all stages add up to the wall clock.
         self._open: list[str] = []
         self._since = self._cpu_since = 0.0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Add the time inside the block to stage `name`, but for that of stages inside it."""
+        """Add the time inside the block to stage `name`, except the time of stages inside it."""
         self._book()
         self._open.append(name)
         try:
@@ -63,7 +63,7 @@ class Meter:
         self.decoded[mode] = self.decoded.get(mode, 0) + n_frames
 
     def spend(self, usage: Mapping[str, float]) -> None:
-        """Add the "requests" and "dollars" of a reply's usage, and the settings it was given without, to `asked`."""
+        """Add "requests", "dollars" and counts of refused settings in the usage of a reply to `asked`."""
         for name in usage.keys() & {"requests", "dollars", "without_temperature", "without_seed"}:
             self.asked[name] = self.asked.get(name, 0) + usage[name]
 
@@ -77,7 +77,7 @@ class Meter:
         now, cpu = time.perf_counter(), time.thread_time()
         if self._open:
             name = self._open[-1]
-            # Processor time for "select": its wall clock is mostly other questions' turns.
+            # Book processor time for "select": most of its wall-clock time is spent waiting for other questions.
             self.add(name, cpu - self._cpu_since if name == "select" else now - self._since)
         self._since, self._cpu_since = now, cpu
 
@@ -114,7 +114,7 @@ class SharedClock:
     def _charge(self) -> None:
         """Divide the seconds since the last call evenly among the running jobs."""
         now = time.perf_counter()
-        # Charge the jobs that shared the device since the last change.
+        # Charge only the jobs that have shared the time since the last call.
         for job in self._charged:
             self._charged[job] += (now - self._since) / len(self._charged)
         self._since = now
@@ -125,24 +125,26 @@ def charged_rows(
 ) -> list[SelectionRow]:
     """Return rows of questions processed together, with seconds that add up to the time the device was held.
 
-    Their threads wait for one another, so their measured times overlap; the proportions are kept.
+    The measured times overlap, because the questions' threads wait for one another. They are scaled, which keeps their
+    proportions.
 
     Args:
         device_seconds: wall-clock seconds for which the device was held for all rows.
-        loading: seconds the encoder took to load before, booked as `open` on the rows that use one.
-        gpus: number of GPUs held, a factor of the seconds: half a GPU costs half. 0, no GPU, counts as 1.
+        loading: seconds that the encoder took to load before, booked as `open` on the rows that use an encoder.
+        gpus: number of GPUs held, by which the seconds are multiplied: half a GPU costs half. Without a GPU, 0 counts
+            as 1.
     """
     device_seconds, loading = device_seconds * (gpus or 1.0), loading * (gpus or 1.0)
     measured = sum(row.seconds.get(stage, 0.0) for row in rows for stage in BLOCKING_STAGES)
     users = sum(bool(row.encoder and row.seconds) for row in rows)
-    # Thread measurements overlap, so their sum exceeds the time held; use their proportions only.
+    # The measured seconds of threads overlap, so their sum exceeds the time held: scale them to it.
     factor = device_seconds / measured if measured else 0.0
 
     def charged(row: SelectionRow) -> SelectionRow:
         """Return the row with its seconds scaled to the device's time, and its part of the loading time."""
         seconds = {stage: value * (factor if stage in BLOCKING_STAGES else 1.0) for stage, value in row.seconds.items()}
         if row.encoder and row.seconds:
-            # Loading is paid by those who use the encoder: a baseline without one costs nothing.
+            # Only rows that use the encoder pay for loading it: a baseline without an encoder costs nothing.
             seconds["open"] = seconds.get("open", 0.0) + loading / users
         return replace(row, seconds={stage: round(value, 6) for stage, value in seconds.items()})
 
@@ -163,7 +165,7 @@ def cpu_name() -> str:
 
 def device_name(device: str) -> str:
     """Return a readable name of a torch device string ("cpu", "cuda:0"), e.g. "cuda: NVIDIA H200"."""
-    # Do not import torch for a name: without it there is no CUDA device.
+    # Do not import torch just for the name: if torch is not loaded, no CUDA device is in use.
     torch = sys.modules.get("torch")
     if device.startswith("cuda") and torch is not None:
         return f"cuda: {torch.cuda.get_device_name(device)}"

@@ -26,14 +26,14 @@ def unit_costs(gmacs: Mapping[str, float], *, relative_cost: float | None = None
     unit = forward_gmacs(gmacs) or np.nan
     scan = gmacs.get("scan_image", np.nan) / unit if relative_cost is None else float(relative_cost)
     keys, fusion = (gmacs[name] / unit if name in gmacs else 0.0 for name in ("keys", "fusion"))
-    # An encoder that reads image and text together has no per-frame forwards, only pairs.
+    # An encoder that reads image and text together has no cost per frame, only per pair of frame and question.
     return (0.0 if "fusion" in gmacs and "image" not in gmacs else 1.0 + keys), scan, fusion
 
 
 def common_forward(rows: Iterable[Mapping[str, float]]) -> float | None:
     """Return the 10^9 multiply-adds of a forward if all `rows` (`gmacs` mappings) that state them agree, else None.
 
-    Rows without an encoder, whose sampler asked a model, are counted in this unit.
+    It is the unit of cost for rows without an encoder, whose sampler asked a model.
     """
     units = {unit for unit in map(forward_gmacs, rows) if unit}
     return units.pop() if len(units) == 1 else None
@@ -60,6 +60,6 @@ def forward_equivalents(
 ) -> FloatArray:
     """Return the total cost in forwards of main frames, scanned frames and pulled pairs; `units` from `unit_costs`."""
     main, scan, pair = units
-    # A scan of unknown cost costs nothing where no frame was scanned.
+    # If no frame was scanned, the cost is 0 even if that of a scan is unknown (NaN).
     scans = np.where(np.asarray(scanned) == 0, 0.0, np.asarray(scanned) * scan)
     return np.asarray(np.asarray(encoded) * main + scans + np.asarray(pulls) * pair, dtype=np.float64)

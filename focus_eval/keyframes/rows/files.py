@@ -1,7 +1,7 @@
 """Guards the files of a run: each contains its own SHA-256, and a lock keeps two processes apart.
 
-A digest inside the file is renamed into place together with it, even if the writer is killed. Older files, without a
-digest, are read unchecked.
+The digest is inside the file, so that both are renamed into place at once, even if the writer is killed. Older files
+have no digest and are read without a check.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ DIGEST_KEY = "focus_eval.sha256"
 NO_DIGEST = "0" * 64
 _TAIL_BYTES = 1 << 16  # a Parquet file ends with its metadata
 _BLOCK_BYTES = 1 << 20
-# A younger modification time proves nothing: file system clocks tick every few milliseconds.
+# A file counts as unchanged since its check only if it was modified at least this long before. A younger file may have
+# been changed again within one tick of the file system's clock, with the same modification time.
 _SURE_AFTER_NS = 2 * 10**9
 _DIGEST = re.compile("[0-9a-f]{64}")
 _FIX = "run the matrix again: it keeps this file aside and asks again what was in it"
@@ -74,7 +75,7 @@ def write_sealed_json(path: Path, document: Mapping[str, object]) -> None:
     Raises:
         InvalidInput: as `replace_file`.
     """
-    # Normalise as JSON does: keys become text, lone surrogates are refused.
+    # Convert to JSON and back first, so that the digest is that of the content as it will be read.
     content = json.loads(whole_text(json.dumps(dict(document), ensure_ascii=False)))
     text = json.dumps({**content, "sha256": _document_digest(content)}, indent=1, ensure_ascii=False)
     with replace_file(path) as part:
@@ -93,7 +94,7 @@ def read_sealed_json(path: Path) -> dict[str, Any]:
         raise DamagedFile(f"{error}; {_FIX}") from error
     digest = document.pop("sha256", None)
     last_value = str(next(reversed(document.values()), ""))
-    # Older files have no digest. If only the digest's key is damaged, its value is still last.
+    # Older files have no digest. A last value that looks like a digest, without its key, means that the key is damaged.
     is_damaged = digest != _document_digest(document) if digest is not None else _DIGEST.fullmatch(last_value)
     if is_damaged:
         raise DamagedFile(
@@ -125,11 +126,11 @@ def _place_of_digest(file: BinaryIO) -> int | None:
     file.seek(start)
     tail = file.read()
     key = tail.rfind(DIGEST_KEY.encode())
-    # Thrift writes two or three bytes between a key and its value: the field's type and the length, 64.
+    # Between key and value, Thrift writes two or three bytes: the field's type, and the value's length, which is 64.
     at = tail.find(b"\x40", key + len(DIGEST_KEY), key + len(DIGEST_KEY) + 4) + 1
     if key < 0:
         return None
-    return start + (at or key)  # without that length the file is damaged: no digest stands at its key
+    return start + (at or key)  # if the length is missing, the file is damaged: the check then fails at the key
 
 
 def _digest_around(file: BinaryIO, at: int) -> str:
@@ -153,7 +154,7 @@ def _document_digest(content: dict[str, object]) -> str:
 
 
 class FolderLock(FileLock):
-    """A lock of the operating system on a file, which ends with the process, also after a kill.
+    """A lock of the operating system on a file; it ends with the process, even if the process is killed.
 
     Raises:
         Timeout: another process holds it for longer than `timeout` seconds.
@@ -177,7 +178,7 @@ class FolderLock(FileLock):
 
 @contextmanager
 def locked_at_once(file: Path, refusal: str) -> Iterator[None]:
-    """Hold the lock `file` in the block; the lock ends with the process, however it ends.
+    """Hold the lock `file` in the block, without waiting for it; the lock ends with the process in any case.
 
     Raises:
         RunError: another process holds it, "FOLDER: REFUSAL"; or as `FolderLock`.

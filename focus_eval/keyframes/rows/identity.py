@@ -27,15 +27,15 @@ from focus_eval.core.resources import resource_path
 from focus_eval.core.types import content_key
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 
-# Arguments that change no answer and are not part of the identity: a run may resume with another device, batch size or
-# cost limit.
+# Arguments that cannot change an answer. They are left out of the identity, so that a run may resume with another
+# device, batch size or cost limit.
 ARGUMENTS_WITHOUT_EFFECT = (
     "device", "device_map", "batch_size", "num_concurrent", "timeout", "max_retries", "retry_backoff_s",
     "max_pause_s", "decode_gigabytes", "max_cost", "price_input", "price_output",
 )  # fmt: skip
 
 
-# Increase whenever the same answer may become another row.
+# Increase whenever a change of the code may give another row for the same answer of a model.
 ANSWER_VERSION = 4
 
 
@@ -43,7 +43,7 @@ ANSWER_VERSION = 4
 UNNAMED = re.compile(r"doc_id \d+")
 
 
-# Separates a question's id from a suffix that makes it unique.
+# Separates a question's id from a suffix that is added to make the id unique.
 ID_MARK = "~"
 
 
@@ -85,16 +85,16 @@ def selection_identity(
 ) -> dict[str, object]:
     """Return everything that can change the frames chosen for a question, as JSON values.
 
-    Used alike by single selections, matrices (which add their questions) and simulations.
+    Single selections, matrices (which add their questions) and simulations all use it.
 
     Args:
-        encoder, encoder_revision: the encoder, exact to the byte of its weights or file; "" if nothing is pulled.
-        scan_encoder, scan_encoder_revision: likewise the scan encoder, under its resolved name.
-        llm, llm_revision: likewise the model that the sampler asks.
+        encoder, encoder_revision: the encoder, and the exact bytes of its weights or file; "" if nothing is pulled.
+        scan_encoder, scan_encoder_revision: the same for the scan encoder, under its resolved name.
+        llm, llm_revision: the same for the model that the sampler asks.
         query: form of the encoder's text, as in `query_text`.
         inexact_backend: the video reader, if its pixels are not the exact ones.
     """
-    # Omit defaults, so that a new option leaves earlier ids unchanged.
+    # Leave out parts that have their default, so that adding a part does not change existing ids.
     unusual = {
         "scan_encoder": scan_encoder,
         "scan_encoder_revision": scan_encoder_revision,
@@ -165,7 +165,8 @@ def task_digest(task: str) -> str:
     digest, name = hashlib.sha256(), f"{task}.yaml"
     while name and (file := resource_path("tasks") / name).is_file():
         text = file.read_text(encoding="utf-8")
-        # The functions moved into bench/ after version 0.2; what a task asks did not change, nor may its cells.
+        # Functions that tasks name moved into bench/ after version 0.2. Hash the old names, because the tasks did not
+        # change, so the ids of their cells must not change.
         digest.update(text.replace("focus_eval.bench.lmms.", "focus_eval.lmms.").encode())
         included = re.search(r"^include: *(\S+)", text, flags=re.MULTILINE)
         name = included[1] if included else ""
@@ -190,7 +191,7 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **installed}
 
 
-@cache  # called several times per question; each call reads the disk
+@cache  # called several times per question, and each call would read the disk
 def installed_version(package: str) -> str:
     """Return the version of an installed package; "" if it is not installed."""
     try:
@@ -227,17 +228,17 @@ def _git(root: Path, *arguments: str) -> str:
     ).stdout.strip()
 
 
-# Begins the name of a video that nothing names: each question then has its own.
+# Beginning of the name given to an unnamed video. Such a video is assumed to belong to one question only.
 _UNNAMED_VIDEO = "of question "
 
 
 def unnamed_video(question_id: object) -> str:
-    """Return the name of the video of a question whose video nothing names."""
+    """Return the name that stands for the unnamed video of a question."""
     return f"{_UNNAMED_VIDEO}{question_id}"
 
 
 def is_unnamed_video(video: str) -> bool:
-    """Return True if `video` stands for the video of one question, which nothing names."""
+    """Return True if `video` is a name made by `unnamed_video`."""
     return video.startswith(_UNNAMED_VIDEO) or bool(UNNAMED.fullmatch(video))
 
 
@@ -263,11 +264,12 @@ class Matches:
     """Result of `match_questions`, as positions in its two sequences.
 
     Args:
-        pairs: the same question on both sides, in the order of the first.
-        moved: those of `pairs` that are at different rows.
-        by_row: those of `pairs` matched by row alone, because a side has no content.
-        ambiguous_a, ambiguous_b: questions whose content occurs several times on a side, and no id tells them apart.
-        only_a, only_b: questions that the other side does not have.
+        pairs: positions of the same question in both sequences, in the order of the first sequence.
+        moved: the `pairs` whose question is at different rows in the two logs.
+        by_row: the `pairs` that were matched by row alone, because one sequence states no content.
+        ambiguous_a, ambiguous_b: questions whose content occurs several times in a sequence, without ids that tell them
+            apart.
+        only_a, only_b: questions that the other sequence does not have.
     """
 
     pairs: tuple[tuple[int, int], ...] = ()
@@ -296,10 +298,10 @@ class Matches:
 def match_questions(a: Sequence[QuestionKey], b: Sequence[QuestionKey]) -> Matches:
     """Return which questions of `a` and `b` are the same.
 
-    Questions of equal content are the same. If a side has the same content several times, the documents' own ids
-    decide; if these are rows of a log, the questions are ambiguous. An own id also pairs a question that is worded
-    differently, for the ids of one benchmark are unique. A row pairs only if a side has no content and both sides have
-    the same number of questions.
+    Questions of equal content are the same. If a sequence has one content several times, the documents' own ids decide;
+    if the ids are only row numbers of a log, these questions are ambiguous. Questions with equal own ids are the same
+    even if they are worded differently, because the ids of a benchmark are unique. Questions are paired by row number
+    only if one sequence states no content and both have the same number of questions.
     """
     partner: dict[int, int] = {}
     ambiguous_a: set[int] = set()
@@ -364,7 +366,8 @@ def has_row_id(selection: SelectionRow) -> bool:
 def changed_ids(selections: Iterable[SelectionRow], answers: Iterable[AnswerRow]) -> dict[RowId, str]:
     """Return new question ids for rows of several runs, by (benchmark, question id, selection id).
 
-    Only rows are in it whose id names another question in another selection; the new ids are those of `shared_ids`.
+    The result has only the rows whose id names another question in another selection. The new ids are those of
+    `shared_ids`.
     """
     right = {(row.benchmark, row.question_id, row.selection_id): row.correct_answer for row in answers}
     series: dict[str, dict[str, list[QuestionKey]]] = {}
@@ -390,8 +393,8 @@ def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[st
         series: the questions of each selection of one benchmark, by the selection's id.
 
     Returns:
-        Ids by selection, in the order of its questions. They are the questions' own ids unless these name different
-        questions, or an ambiguous one, which gets an id that no other selection has.
+        Ids by selection, in the order of its questions. An id is the question's own id, unless that id names different
+        questions. An ambiguous question gets an id that no other selection has.
     """
     known_keys: list[QuestionKey] = []
     names: list[str] = []
@@ -399,7 +402,7 @@ def shared_ids(series: Mapping[str, Sequence[QuestionKey]]) -> dict[str, list[st
     for selection, keys in series.items():
         matches = match_questions(known_keys, keys)
         name_of = {to: names[at] for at, to in matches.pairs}
-        # Questions known only by log row whose content is ambiguous in the selection.
+        # Questions that are known only by their row in a log and whose content occurs several times in this selection.
         row_counts = Counter(key.content for key in keys if key.is_row and key.content)
         repeated = {at for at, key in enumerate(keys) if key.is_row and row_counts[key.content] > 1}
         ambiguous = {*matches.ambiguous_b, *repeated}

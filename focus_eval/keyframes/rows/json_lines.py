@@ -15,7 +15,7 @@ from focus_eval.core.files import replace_file
 from focus_eval.core.resources import HALF_ESCAPED, whole_text, whole_texts
 from focus_eval.keyframes.rows.records import AnswerRow, RowT, SelectionRow, values_of
 
-# Rare fields, omitted when empty.
+# Fields that few rows have; they are not written if they are empty.
 _LEFT_OUT_IF_EMPTY = ("evidence_intervals", "is_cut", "prompt_note")
 
 
@@ -51,7 +51,7 @@ def write_rows(path: Path, rows: Iterable[SelectionRow | AnswerRow]) -> Path:
     """Write `rows` to a JSON-lines file atomically, create its folder if needed, and return `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replace_file(path) as part:
-        part.unlink(missing_ok=True)  # left by a killed process with the same id
+        part.unlink(missing_ok=True)  # a killed process with the same id may have left this file
         with closing(RowWriter(part)) as writer:
             for row in rows:
                 writer.write(row)
@@ -129,7 +129,7 @@ def parse_line(line: bytes, *, location: str) -> dict[str, Any]:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Cut the file at `path` after its last line feed: a killed writer may have left half a line."""
+    """Remove an incomplete last line, which a killed writer may have left, from the file at `path`."""
     with open(path, "rb+") as file:
         end = file.seek(0, os.SEEK_END)
         keep = end

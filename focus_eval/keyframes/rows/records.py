@@ -30,12 +30,13 @@ _NAN = float("nan")
 
 # The sampler of rows that hold imported relevance and no selection.
 SCORED = "scored"
-# Stages of selecting: blocking ones add up to the time that a device is held; concurrent ones run in other threads.
+# Stages of choosing frames. The seconds of blocking stages add up to the time that the device is held; concurrent
+# stages run in other threads at the same time.
 BLOCKING_STAGES = ("open", "scan", "encode", "ask", "select", "idle")
 CONCURRENT_STAGES = ("decode", "preprocess")
 # Usage of the model that a sampler asked: calls, images in them, tokens, and dollars paid.
 LLM_USAGE = ("calls", "images", "input", "output", "dollars")
-# Which frames of a video the decoder was asked for.
+# Modes of decoding: all frames, only frames that others refer to, or only sync frames.
 DECODE_MODES = ("all", "reference", "sync")
 
 
@@ -46,16 +47,18 @@ class SelectionRow:
     Args:
         selection_id: hash over all that can change the selection (sampler and options, encoder and revision, k, seed).
         bucket: length bucket of the benchmark, e.g. "short".
-        duration_seconds: the length stated by the benchmark, else the probed one; None if unknown.
+        duration_seconds: the length stated by the benchmark, else that of the file; None if unknown.
         n_frames, fps: length and rate of the video; None if unknown.
         keyframes, times_seconds: ascending frames and their presentation times; None if a log does not state them.
         scales: shrink factor per keyframe or None.
-        pulled_frames, pulled_relevance: in pull order; relevance None if only logits were pulled.
+        pulled_frames, pulled_relevance: pulled frames and their relevance, in pull order; a relevance is None if only
+            the logit was pulled.
         text_pulls: `[text, frames, relevance]` of each other text that frames were scored for, in pull order.
         looked_frames: frames whose pictures the sampler looked at itself, in that order; not pulls.
         clips: `[start, stop, n_pulls, mean, radius, is_final]` per arm.
-        frame_seconds: `[frame, seconds]` by the file's own clock of pulls, ends of clips and frames at the evidence, if
-            its rate varies; [] if every frame is within half a frame of `frame / fps`; None if the clock is unknown.
+        frame_seconds: if the frame rate varies, `[frame, seconds]` by the file's own clock, for pulls, ends of clips
+            and frames at the evidence; [] if every frame is within half a frame of `frame / fps`; None if the clock is
+            not known.
         forwards: encoder forwards actually made for this question; other scores came from the store or from another
             question of the video. `n_scored` is the paper's count.
         seconds: by stage. `BLOCKING_STAGES` add up to the wall-clock time that the device was held for this question
@@ -74,8 +77,9 @@ class SelectionRow:
         changed_options: those of `options` that are not the sampler's defaults.
         n_pulls: number of scored frames, if `pulled_frames` is not kept (simulations); else None.
         scan_encoder, scan_encoder_revision: the second, cheap encoder; "" if there is none.
-        scanned_frames, n_scanned: frames shown to it, ascending, or their number if the list is not kept; not pulls.
-        scan_forwards: as `forwards`, of the scan encoder.
+        scanned_frames, n_scanned: frames that the scan encoder saw, ascending, or their number if the list is not kept;
+            they are no pulls.
+        scan_forwards: like `forwards`, for the scan encoder.
         llm, llm_revision: the model that the sampler asked; "" if it asks none.
         asked: usage of a model by sampler or encoder: "calls" and "images" sent, "input" and "output" tokens if the
             service states them, "replayed" calls answered from the store, "requests" and "dollars" spent,
@@ -140,7 +144,7 @@ class SelectionRow:
     def n_scored(self) -> int:
         """Number of pulls of this question, whether the row lists or only counts them.
 
-        One frame for two texts counts twice.
+        A frame scored for two texts counts twice.
         """
         if self.n_pulls is not None:
             return self.n_pulls
@@ -157,7 +161,7 @@ class SelectionRow:
         return None if self.n_frames is None or self.fps is None else VideoInfo(self.n_frames, self.fps)
 
     def seconds_of(self, frames: ArrayLike) -> FloatArray:
-        """Return times of pulls or ends of clips: the file's own, by its mean rate if they are not known."""
+        """Return times of pulls or ends of clips by the file's own clock; by the mean rate if the clock is unknown."""
         fps = self.fps or 1.0
         if not self.frame_seconds:
             return np.asarray(frames) / fps
@@ -221,8 +225,9 @@ class AnswerRow:
 
     Args:
         cell_id: hash over all that can change the answer (selection, model and revision, policies, prompt).
-        frames_asked, frames_chosen, frames_fed: k; keyframes of the selection; frames that reached the model; the last
-            two are None where a log does not say.
+        frames_asked: requested keyframes, k.
+        frames_chosen: number of keyframes of the selection; None if a log does not state it.
+        frames_fed: number of frames that reached the model; None if a log does not state it.
         fallback: why other frames than the chosen ones were fed (`frame_policy: aks`, a black frame), else None.
         answer: the model's text, verbatim.
         parsed: the option letter or value read from it; None if none could be read.
@@ -292,7 +297,7 @@ def error_line(error: BaseException) -> str:
     return text if isinstance(error, FocusEvalError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
-# Rows of samplers, files and logs are all built by the functions below.
+# The functions below build all rows: those of samplers, of files and of logs.
 
 BucketOf = Callable[[float], str]
 
@@ -396,7 +401,7 @@ def known_selection(
         looked_frames=selection.looked_frames.tolist(),
     )
     if not keep_pulls:
-        # A frame that was compared with several texts was encoded once.
+        # Count distinct frames: a frame that was compared with several texts was encoded only once.
         encoded = {"main": float(selection.encoded_frames.size), "scan": float(selection.n_scanned)}
         return replace(
             chosen,
@@ -407,7 +412,7 @@ def known_selection(
     return replace(
         chosen,
         pulled_frames=selection.pulled_frames.tolist(),
-        # JSON has no NaN.
+        # Write None for NaN, which JSON does not have.
         pulled_relevance=[None if value != value else value for value in selection.pulled_relevance.tolist()],
         text_pulls=[[pulls.text, pulls.frames.tolist(), pulls.relevance.tolist()] for pulls in selection.text_pulls],
         clips=[list(astuple(clip)) for clip in selection.clips],

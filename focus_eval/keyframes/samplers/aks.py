@@ -21,7 +21,7 @@ class SplitAndJudge(FrameSampler):
     """Split the candidates in halves until a segment's best frames stand out; keep the best of each kept segment.
 
     Relevance is scaled to [0, 1] over the whole video; constant relevance counts as 0. A segment of depth `d` gives
-    `int(k / 2**d)` frames, so that a `k` which is not a multiple of `2**d` returns fewer than `k`.
+    `int(k / 2**d)` frames. If `k` is not a multiple of `2**d`, fewer than `k` frames are therefore returned.
 
     Args:
         t1: a segment is kept if the mean of its `k` best exceeds the mean of all by more than this ...
@@ -38,7 +38,7 @@ class SplitAndJudge(FrameSampler):
     def choose(self, request: SelectionRequest) -> Choice:
         """Score all candidates, split until segments stand out, and return the best frames of each kept segment.
 
-        Fewer candidates than `k` are all returned.
+        If there are fewer candidates than `k`, all of them are returned.
         """
         candidates = self.candidates(request.video)
         relevance = request.ledger.relevance(candidates)
@@ -69,7 +69,7 @@ class SplitAndJudge(FrameSampler):
         return empty_grid_reason(self.candidates(video))
 
     def _kept_segments(self, scores: FloatArray, k: int) -> list[tuple[int, int, FloatArray]]:
-        """(start, depth, scores) of every kept segment; an empty half is dropped."""
+        """(start, depth, scores) of every kept segment; empty halves are left out."""
         segments: list[tuple[int, int, FloatArray]] = []
         waiting = [(0, 0, scores)]
         while waiting:
@@ -83,7 +83,7 @@ class SplitAndJudge(FrameSampler):
         return segments
 
     def _stands_out(self, values: FloatArray, k: int) -> bool:
-        """True if the `k` best of `values` exceed the mean by over `t1`, and the deviation is over `t2`."""
+        """True if the mean of the `k` best of `values` is over `t1` above that of all and the deviation over `t2`."""
         first = max(0, values.size - k)
         best = np.sort(np.partition(values, first)[first:])[::-1]
         gap = best.mean() - values.mean()

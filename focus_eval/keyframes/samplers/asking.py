@@ -13,7 +13,7 @@ from focus_eval.core.types import FloatArray, Pixels, whole_number
 from focus_eval.keyframes.samplers.ledger import broken
 
 MAX_TOKENS = 256
-# Estimates of a plan: one token for so many characters of text, and for a square of so many pixels a side.
+# Estimates for plans: a token stands for this many characters of text, or for a square of this many pixels a side.
 CHARACTERS_A_TOKEN, PIXELS_A_TOKEN = 4, 28
 
 
@@ -34,9 +34,9 @@ class ModelUsage:
     """A sampler's use of its model: calls, pictures and estimated tokens.
 
     Args:
-        calls: texts sent, one per picture if each was asked about alone.
-        tokens_sent: estimated from characters and pixels.
-        tokens_back: most tokens that the answers may have.
+        calls: number of texts sent; if the model was asked about each picture alone, one per picture.
+        tokens_sent: tokens sent, estimated from characters and pixels.
+        tokens_back: upper limit of the tokens of all answers.
     """
 
     calls: int = 0
@@ -59,7 +59,7 @@ class ModelUsage:
 
 @dataclass
 class CountedModel:
-    """The model as a sampler gets it: checks and counts every question, and checks its answer."""
+    """The model as a sampler gets it: checks and counts every question, and checks every answer."""
 
     model: LanguageModel
     usage: ModelUsage = field(default_factory=ModelUsage)
@@ -69,10 +69,10 @@ class CountedModel:
 
         Args:
             images: RGB uint8, each `(height, width, 3)`, as `ledger.look` gives them.
-            max_tokens: most tokens of the answer.
+            max_tokens: limit on the answer's length in tokens.
 
         Raises:
-            BrokenContract: a text that is empty, or pictures of another kind.
+            BrokenContract: the text is empty, or the pictures do not have that form.
             AnswerError: the model is out of reach, refuses, or returns no text.
         """
         text, images = checked_question(text, images)
@@ -117,7 +117,7 @@ class Undeclared:
     """Stand-in for a model or a generator that a sampler declares not to use; any use raises BrokenContract.
 
     Args:
-        message: of that error: the use, and the declaration that it needs.
+        message: message of that error: the use, and the declaration that this use needs.
     """
 
     message: str
@@ -125,5 +125,5 @@ class Undeclared:
     def __getattr__(self, name: str) -> object:
         """Raise BrokenContract."""
         if name.startswith("__"):
-            raise AttributeError(name)  # pickle probes for dunder methods
+            raise AttributeError(name)  # pickle looks for such methods, which is not a use by the sampler
         raise broken("declares", self.message)

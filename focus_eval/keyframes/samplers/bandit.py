@@ -87,8 +87,8 @@ def bernstein_radius(variance: FloatArray, n_pulls: IntArray, n_total: int) -> F
 
     Args:
         variance: population variance of each arm's rewards, `(n_arms,)`, in [0, 0.25].
-        n_pulls: pulls of each arm `N`, `(n_arms,)`; an arm never pulled counts as pulled once.
-        n_total: pulls of all arms `n`, at least 1.
+        n_pulls: number of pulls `N` of each arm, `(n_arms,)`; an arm that was never pulled counts as pulled once.
+        n_total: number of pulls `n` of all arms together, at least 1.
     """
     deviation, correction = _bernstein_terms(variance, n_pulls, n_total)
     return deviation + correction
@@ -101,7 +101,7 @@ def optimistic_mean(mean: FloatArray, variance: FloatArray, n_pulls: IntArray, n
 
 
 def _bernstein_terms(variance: FloatArray, n_pulls: IntArray, n_total: int) -> tuple[FloatArray, FloatArray]:
-    """The two terms of `bernstein_radius`, each `(n_arms,)`: by the variance, and the correction."""
+    """The two terms of `bernstein_radius`, each `(n_arms,)`: the one with the variance, and `3 ln n / N`."""
     log_total = np.log(n_total)
     count = np.maximum(1, n_pulls)
     return np.sqrt(2.0 * variance * log_total / count), 3.0 * log_total / count
@@ -135,7 +135,7 @@ class Arms:
         count = np.maximum(1, n_new)
         mean_new = np.bincount(arm, weights=rewards, minlength=len(self.clips)) / count
         variance_new = np.bincount(arm, weights=(rewards - mean_new[arm]) ** 2, minlength=len(self.clips)) / count
-        # Pairwise update of Chan, Golub and LeVeque: means and variances without storing the rewards.
+        # The pairwise update of Chan, Golub and LeVeque gives means and variances without storing all rewards.
         n_all = self.n_pulls + n_new
         share = n_new / np.maximum(1, n_all)
         step = np.where(n_new > 0, mean_new - self.mean, 0.0)
@@ -167,7 +167,7 @@ def top_set(values: FloatArray, n: int) -> NDArray[np.bool_]:
     """Return a mask of the `n` largest `values`, `(n_arms,)`; of equal values the earlier is in the set."""
     if not 0 < n < values.size:
         return np.full(values.shape, n > 0)
-    # Partition instead of sort: this runs after every pull.
+    # Use a partition, which is faster than sorting, because this runs after every pull.
     last = np.partition(values, values.size - n)[values.size - n]
     mask: NDArray[np.bool_] = values > last
     mask[np.flatnonzero(values == last)[: n - int(np.count_nonzero(mask))]] = True
@@ -181,9 +181,10 @@ def even_shares(k: int, n: int) -> IntArray:
 
 
 def within_capacity(shares: IntArray, capacities: IntArray) -> IntArray:
-    """Return `shares` cut to the arms' frames, `(n_arms,)`; what an arm cannot give goes to the next by rank.
+    """Return the number of frames each arm gives, `(n_arms,)`: its share, but at most the frames that it has.
 
-    Excess at the last arm goes on to the best arm again. The sum is `min(sum(shares), sum(capacities))`.
+    What an arm cannot give is added to the share of the arm next in rank, and from the last arm on to the best one
+    again. The sum is `min(sum(shares), sum(capacities))`.
 
     Args:
         shares: wanted frames of the arms in order of rank, `(n_shares,)`; 0 for arms of rank `n_shares` and beyond.
@@ -261,8 +262,8 @@ def softmax_draw(
 ) -> IntArray:
     """Return positions of `values` drawn without replacement with softmax probabilities, within each group.
 
-    Frames are drawn one by one in proportion to `exp(value / temperature)`, by the Gumbel-top-k trick (Yellott 1977),
-    which computes no probabilities, so that none underflows at a low temperature.
+    Frames are drawn one after another with probabilities proportional to `exp(value / temperature)`. The Gumbel-top-k
+    trick (Yellott 1977) does this without computing probabilities, which would underflow at a low temperature.
 
     Args:
         values: shape `(n,)`, in [0, 1].

@@ -52,7 +52,7 @@ def check_class(kind: type[FrameSampler], label: str) -> None:
     """Check the role, the declarations and the signature of `choose` of a sampler class.
 
     Args:
-        label: name of the class in the error message.
+        label: what error messages call the class.
 
     Raises:
         BrokenContract: an unknown role, a contradictory declaration, or a `choose` that does not take one request.
@@ -81,12 +81,12 @@ def checked_keyframes(
 ) -> tuple[IntArray, dict[str, int]]:
     """Return the keyframes of `choice` in its order, int64 `(n,)`, and facts about their number, after checking them.
 
-    The facts may have "unique_keyframes", "returned_fewer" and "returned_more", each a number of keyframes; {} for
-    exactly `n_requested` distinct keyframes.
+    The facts may have "unique_keyframes", "returned_fewer" and "returned_more", each a number of keyframes. There are
+    no facts if there are exactly `n_requested` distinct keyframes.
 
     Raises:
-        BrokenContract: not a `Choice`, or keyframes that are no integers or lie outside the video; also repeated ones
-            or another number than requested, unless the class declares that.
+        BrokenContract: `choice` is not a `Choice`, or its keyframes are no integers or lie outside the video. Also if
+            keyframes are repeated or are not `n_requested`, unless the class declares that it may do so.
     """
     name = sampler.name
     of_video = f"of a video of {video.n_frames} frames ({video.duration_seconds:.1f} s)"
@@ -155,7 +155,7 @@ def _check_kind(value: object, kind: type[object], name: str, expected: str) -> 
 
 
 def _check_sources(pull: object, scan: object, look: object, scan_cost: object, *, needs_pull: bool) -> None:
-    """Raise InvalidInput for a source that is no function, or a relative scan cost that is not above 0."""
+    """Raise InvalidInput if a source is not callable, or if the relative cost of a scan is not above 0."""
     for name, source in (("pull", pull), ("scan", scan), ("look", look)):
         if not callable(source) and (source is not None or (name == "pull" and needs_pull)):
             raise InvalidInput(f"{name} must be a function of an array of frames, got {_shown(source)}")
@@ -197,10 +197,10 @@ class SelectionRequest(QuestionTexts):
     Args:
         video: length, rate and, if known, sync frames.
         k: requested keyframes, at least 1; may exceed the number of frames.
-        ledger: the only way to relevance, embeddings and pictures; counts every pull and look.
+        ledger: gives relevance, embeddings and pictures, and counts every pull and look; there is no other way to them.
         llm: the model to ask, for a sampler that declares `needs_llm`; counts calls, pictures and tokens.
         rng: source of every random draw.
-        coarse_rng: source of a sampler's coarse draws, which the questions of a video may share; may be `rng` itself.
+        coarse_rng: source of the sampler's coarse draws, which the questions of a video may share; it may be `rng`.
         evidence_seconds: times of the annotated evidence; empty unless the sampler declares `needs_evidence`.
         scan_cost: cost of a forward of the scan encoder divided by that of the main encoder; None without a scan
             encoder or if unknown.
@@ -264,34 +264,34 @@ class FrameSampler(ABC):
     the ranges stated with `focus_eval.core.options.option`. Every sampler has the option `fill`.
 
     Args:
-        fill: "even" adds frames in the middle of the widest gaps where the sampler chose fewer than it was asked for;
-            the fact "filled" counts them.
+        fill: "even" adds frames in the middle of the widest gaps if the sampler chose fewer than requested; the fact
+            "filled" counts the added frames.
         distinct: replace keyframes that show the same picture as a better one by other relevant frames (see
             `samplers.distinct`); off in published algorithms.
-        snap_seconds: move a keyframe beside a scene to a scored frame of it that is at most so far away (see
-            `samplers.snap`); off in published algorithms.
+        snap_seconds: move a keyframe that lies just outside a scene to a scored frame of the scene, by at most this
+            many seconds (see `samplers.snap`); off in published algorithms.
 
     Class attributes:
         name: the registered name.
         source: reference of the algorithm.
         paper: key of its paper in `configs/references.yaml`, or an address; "" if there is none.
-        role: its mark in tables: a "sampler" that can be used, a "control" that it has to beat, a "ceiling"
-            that knows the annotated evidence, or a "floor" without frames.
+        role: kind of the algorithm in tables: "sampler" for one that can be used, "control" for one that samplers have
+            to beat, "ceiling" for one that knows the annotated evidence, "floor" for one that shows no frames.
         version: raised whenever the code may choose other frames; part of a cell's identity.
-        file_digest: hash of the file of a sampler that is not installed; part of a cell's identity too.
-        draws: False for samplers that draw nothing: every seed gives the same frames, and a matrix runs one.
+        file_digest: hash of the file of a sampler that is given as a file; also part of a cell's identity.
+        draws: False for samplers without random draws: every seed gives the same frames, so a matrix runs only one.
         needs_encoder: False for samplers that never pull.
-        reads_query: False for samplers that pull but choose alike whatever the query is: a summary needs none.
+        reads_query: False for samplers that pull but whose choice does not depend on the query, as for a summary.
         needs_evidence: True for a ceiling that is given the times of the annotated evidence.
         needs_scan: True for samplers that also use a second encoder (see `scanning`).
         needs_logits, needs_embeddings: True for samplers that pull these instead of relevance.
         needs_texts: True for samplers that pull relevance to other texts than the question's.
         needs_subtitles: True for samplers that read `request.subtitles`; for others these are empty.
         needs_llm: True for samplers that ask a model: those that derive from `AskingSampler`.
-        example_reply: a typical reply to its prompts, or one for each kind of prompt, by a phrase of it; the scripted
-            model of checks and simulations returns it.
-        may_return_fewer, may_return_more, may_repeat: exceptions to "exactly K distinct keyframes". More frames than K
-            need `scales` with which all of them have no more pixels than K full frames.
+        example_reply: a typical reply to the sampler's prompts, or a mapping from a phrase in each kind of prompt to
+            the reply; the scripted model of checks and simulations returns it.
+        may_return_fewer, may_return_more, may_repeat: exceptions to "exactly K distinct keyframes". If more than K are
+            returned, their `scales` must shrink them so that together they have no more pixels than K full frames.
     """
 
     name: ClassVar[str]
@@ -355,18 +355,18 @@ class FrameSampler(ABC):
             k: requested keyframes, at least 1.
             pull: relevance in [0, 1] of an int64 array of frame indices, `(n,)`; a function, or a `RelevanceSource`.
             rng: source of every random draw.
-            coarse_rng: separate source of the coarse pulls, so that the questions of a video can share them;
-                `rng` itself by default.
-            budget: most pulls allowed; None for no limit.
+            coarse_rng: separate source of the coarse draws, so that the questions of a video can share coarse pulls; by
+                default `rng`.
+            budget: limit on the number of pulls; None for no limit.
             evidence_seconds: times of the annotated evidence; passed only to a sampler that declares `needs_evidence`.
             scan: raw logits of the scan encoder, shape `(n,)`; passed only to a sampler that declares `needs_scan`.
             scan_cost: cost of a forward of the scan encoder divided by that of the main encoder; None if unknown.
             texts: the question's texts.
-            look: pictures of an array of frames, given a longest side in pixels or None for full size.
+            look: function of frames and a longest side in pixels (None: full size) that returns pictures.
             llm: the model to ask; passed only to a sampler that declares `needs_llm`.
 
         Raises:
-            InvalidInput: an argument of another kind, or `k` below 1.
+            InvalidInput: an argument of the wrong kind, or `k` below 1.
             EncoderError: relevance that is not finite or not in [0, 1], or no embeddings for a sampler that needs them.
             BrokenContract: the algorithm broke its contract or its budget.
         """
@@ -436,9 +436,10 @@ class FrameSampler(ABC):
         )
 
     def counted_model(self, llm: LanguageModel | None) -> LanguageModel:
-        """Return the model that counts its usage, or a stand-in that refuses for a sampler that asks none.
+        """Return `llm` wrapped so that its usage is counted.
 
-        Raises InvalidInput if a sampler that asks one got None.
+        A sampler that declares no model gets a stand-in that raises an error at any use. Raises InvalidInput if the
+        sampler needs a model and `llm` is None.
         """
         if not self.needs_llm:
             return cast(LanguageModel, Undeclared(f"{self.name} asks request.llm; derive it from AskingSampler"))
@@ -447,8 +448,8 @@ class FrameSampler(ABC):
         return CountedModel(llm)
 
     def _generator(self, rng: np.random.Generator, name: str) -> np.random.Generator:
-        """`rng`, or a stand-in that refuses for a sampler that draws nothing; `name` is for the message."""
-        # A subclass may inherit draws=False and still use the generator: catch that.
+        """`rng`, or a stand-in that refuses any use if the sampler declares `draws = False`; `name` is for messages."""
+        # The stand-in catches a subclass that inherits draws = False but uses the generator.
         if not self.draws:
             message = f"{self.name} draws from request.rng; declare draws = True, not False"
             return cast(np.random.Generator, Undeclared(message))
@@ -458,8 +459,8 @@ class FrameSampler(ABC):
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
         """Return the number of frames that the algorithm pulls of a video with constant relevance.
 
-        For samplers whose pulls depend on relevance or on draws (`focus_iterative`, `focus_released`), real questions
-        differ.
+        Real questions may have other numbers of pulls if the sampler's pulls depend on relevance or on draws, as in
+        `focus_iterative` and `focus_released`.
         """
         if not self.needs_encoder:
             return 0
@@ -482,8 +483,8 @@ class FrameSampler(ABC):
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
         """Return the expected pulls of any question on a video with constant relevance; None if they cannot be stated.
 
-        A plan calls this once a video, and runs each question instead if it gets None. A subclass that draws other
-        frames than its parent overrides this too.
+        A plan calls this once per video; if it gets None, it runs the sampler for each question instead. A subclass
+        that draws other frames than its parent must override this method too.
         """
         reads_more = self.needs_evidence or self.needs_scan or self.needs_texts or self.needs_llm
         if self.draws or reads_more or self.may_return_more:
@@ -496,15 +497,15 @@ class FrameSampler(ABC):
         )
 
     def at_cost(self, scan_cost: float | None) -> FrameSampler:
-        """Return the sampler with its option `relative_cost`, if it has one and it is None, set to `scan_cost`.
+        """Return the sampler with its option `relative_cost` set to `scan_cost`, for counting only.
 
-        Only for counting.
+        A sampler without this option, or with a value for it, is returned unchanged.
         """
         changes: dict[str, Any] = {"relative_cost": scan_cost}
         return replace(self, **changes) if self.options.get("relative_cost", 0.0) is None else self
 
     def _on_flat(self, video: VideoInfo, *, k: int, seed: int = 0) -> Selection:
-        """The selection of a video with constant relevance, for counting what the sampler asks for."""
+        """The sampler's selection on a video with constant relevance, from which pulls and usage are counted."""
         rng = derived_rng(seed, self.name, str(video.n_frames), repr(video.fps), str(k))
         flat = FlatSource(self.example_reply)
         texts = QuestionTexts(query="?", question="?")
@@ -513,12 +514,12 @@ class FrameSampler(ABC):
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
         """Return why the sampler would choose no frame of `video`, and a remedy; None if it will choose some.
 
-        A plan calls this before the run, so the answer depends on length and rate alone.
+        A plan calls this before the run, so the result may depend only on the video's length and rate.
         """
         return None
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[object, ...]:
-        """Return what another process makes the sampler from; the class of a file by the file, not by its module."""
+        """Return how pickle rebuilds the sampler; the class of a plugin file is named by the file, not by a module."""
         module = type(self).__module__
         if not is_plugin_file(module):
             return super().__reduce_ex__(protocol)
@@ -527,13 +528,13 @@ class FrameSampler(ABC):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Values of all options by name, without a `fill` or `snap_seconds` that is off."""
+        """Values of all options by name; `fill` and `snap_seconds` are left out if they are off."""
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         return {name: value for name, value in values.items() if value or name not in ("fill", "snap_seconds")}
 
     @property
     def identifying_options(self) -> dict[str, object]:
-        """Options that identify a selection, by name: all but those declared `added` that have their defaults."""
+        """Options that identify a selection, by name: all except options declared `added` that have their default."""
         later = {option.name: option.default for option in fields(self) if "added" in option.metadata}
         return {name: value for name, value in self.options.items() if name not in later or value != later[name]}
 
@@ -562,7 +563,7 @@ class FlatSource(RelevanceSource):
     """Source with constant relevance (0.5), logits (0), embedding and picture for every frame.
 
     Args:
-        reply: the answer of `ask` by text; `EXAMPLE_REPLY` where there is none.
+        reply: what `ask` answers, as in `FrameSampler.example_reply`; `EXAMPLE_REPLY` if it has no reply to a text.
     """
 
     def __init__(self, reply: ExampleReplies = "") -> None:
@@ -575,7 +576,7 @@ class FlatSource(RelevanceSource):
     def look(self, frames: IntArray, size: int | None) -> list[Pixels]:
         """Return a grey picture 16 to 9 for each frame, 1920 pixels wide or shrunk."""
         width = min(1920, size or 1920)
-        # Broadcast one pixel: a full-size view without its memory.
+        # Broadcast a single pixel, so that a full-size picture takes no memory.
         grey = np.full((1, 1, 3), 128, dtype=np.uint8)
         return [np.broadcast_to(grey, (max(1, width * 9 // 16), width, 3))] * frames.size
 

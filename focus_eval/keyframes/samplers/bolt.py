@@ -18,8 +18,9 @@ from focus_eval.keyframes.samplers.uniform import empty_grid_reason, one_fps
 class Bolt(FrameSampler):
     """Invert the cumulative sum of sharpened relevance of the 1-fps candidates at evenly spaced levels.
 
-    With `n = min(k, n_frames)` the levels are `linspace(1/n, 1 - 1/n, n)`; each gives the first candidate whose share
-    of the sum reaches it, so a frame may come more than once. Constant relevance counts as equal weights.
+    With `n = min(k, n_frames)` the levels are `linspace(1/n, 1 - 1/n, n)`. Each level gives the first candidate at
+    which the cumulative share of the sum reaches the level, so a frame may be chosen more than once. If relevance is
+    constant, all candidates have equal weights.
 
     Args:
         power: sharpens relevance scaled to [0, 1]; 2.5 on LongVideoBench.
@@ -36,7 +37,7 @@ class Bolt(FrameSampler):
     power: float = option(3.0, above=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Score the candidates of one a second; return those at even levels of the cumulative sharpened relevance."""
+        """Score one candidate a second; return those at even levels of the cumulative sharpened relevance."""
         candidates = one_fps(request.video)
         facts = {"candidates": int(candidates.size)}
         if candidates.size == 0:
@@ -44,7 +45,7 @@ class Bolt(FrameSampler):
         weights = min_max(request.ledger.relevance(candidates)) ** self.power
         if weights.sum() == 0:
             weights = np.ones(candidates.size)
-        share = np.cumsum(weights / weights.sum())  # keep this order of operations: another one rounds to other frames
+        share = np.cumsum(weights / weights.sum())  # keep this order of operations: another could change the frames
         n = request.n_wanted
         reached = np.searchsorted(share, np.linspace(1 / n, 1 - 1 / n, n))
         return Choice(keyframes=candidates[np.minimum(reached, candidates.size - 1)], facts=facts)

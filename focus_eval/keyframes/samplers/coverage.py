@@ -43,10 +43,10 @@ SHARE_OF_FPS = 25.0
 
 @dataclass(frozen=True, kw_only=True)
 class EvenPulls(FrameSampler):
-    """Base of samplers with evenly spread pulls, whose number one of three options sets.
+    """Base of samplers with evenly spread pulls; one of three options may set their number.
 
     Args:
-        budget_of: a sampler, with options or without ("focus:alpha=0.5"): as many pulls as it plans for the video.
+        budget_of: a sampler, with or without options ("focus:alpha=0.5"): make as many pulls as this sampler plans.
         pulls: number of pulls, instead of `budget_of`.
         every_seconds: seconds of video per pull, instead of `budget_of`.
     """
@@ -70,7 +70,7 @@ class EvenPulls(FrameSampler):
             _budget_of(self.budget_of)
 
     def n_pulls(self, video: VideoInfo, *, k: int) -> int:
-        """Return the number of pulls of `video`, at least 1, at most one a frame."""
+        """Return the number of pulls of `video`, at least 1, at most one per frame."""
         if self.pulls is not None:
             n = self.pulls
         elif self.every_seconds is not None:
@@ -82,16 +82,16 @@ class EvenPulls(FrameSampler):
         return min(video.n_frames, max(1, n))
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
-        """Return the number of pulls if no option sets it: the number of frames."""
+        """Return the number of pulls if no option sets it: by default one per frame."""
         return video.n_frames
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return the number of pulls that the options give."""
+        """Return the number of pulls: as the options say, or `default_pulls`; always within 1..n_frames."""
         return self.n_pulls(video, k=k)
 
 
 def share_of_frames(video: VideoInfo, share: float, *, k: int) -> int:
-    """Return `share` of the frames that the video has at 25 fps, at least `k` and 8, as a number of pulls."""
+    """Return a number of pulls: `share` times the number of frames at 25 fps, but at least `k` and at least 8."""
     return max(k, LEAST_PULLS, round(share * SHARE_OF_FPS * video.duration_seconds))
 
 
@@ -102,7 +102,7 @@ def one_in_each_stratum(video: VideoInfo, n: int, rng: np.random.Generator) -> I
     return frames
 
 
-@lru_cache(maxsize=64)  # called for every question, and samplers are immutable
+@lru_cache(maxsize=64)  # called for every question; samplers are immutable, so they can be shared
 def _budget_of(text: str) -> FrameSampler:
     """The sampler that the option `budget_of` names; cached."""
     return make_sampler(text)
@@ -113,8 +113,9 @@ def diverse_best(
 ) -> IntArray:
     """Return `n` of `frames`, chosen greedily, in order of choice.
 
-    Each step takes the frame of the largest relevance, scaled to [0, 1] over all frames, minus `weight * exp(-distance
-    / fading_seconds)` for the nearest frame already chosen; the earlier of equal ones.
+    Each step takes the frame with the largest value. The value is the relevance, scaled to [0, 1] over all frames,
+    minus `weight * exp(-distance / fading_seconds)`, where `distance` is that to the nearest chosen frame in seconds.
+    Of equal frames the earlier is taken.
 
     Args:
         frames: ascending, `(n_pulls,)`, at least `n`.
@@ -133,9 +134,9 @@ def diverse_best(
 
 
 def fill_gaps(keyframes: IntArray, request: SelectionRequest) -> Choice:
-    """Return a choice of `keyframes`, plus middles of the widest gaps up to `request.n_wanted`.
+    """Return a choice of `keyframes`, filled up to `request.n_wanted` with frames in the middle of the widest gaps.
 
-    The fact "from_widest_gaps" counts the added frames; if there are none, there are no facts.
+    The fact "from_widest_gaps" is the number of added frames; it is absent if none was added.
     """
     n_missing = request.n_wanted - keyframes.size
     if n_missing == 0:
@@ -145,10 +146,11 @@ def fill_gaps(keyframes: IntArray, request: SelectionRequest) -> Choice:
 
 
 def shots_of(video: VideoInfo) -> Clips:
-    """Return the shots delimited by sync frames; the whole video as one shot if they show no cut.
+    """Return the shots of the video, found from its sync frames; one shot if the sync frames show no cut.
 
-    A video encoder starts a group at a scene cut, and otherwise when the last one has its greatest length: a group that
-    ends before that length ends at a cut. Files whose groups are all equally long have no cuts.
+    A video encoder starts a new group of frames, with a sync frame, at a scene cut or when the current group reaches a
+    greatest length. A group that is shorter than that therefore ends at a cut. If all groups of a file are equally
+    long, no cut is found.
     """
     sync = video.sync_frames
     cuts = np.empty(0, dtype=np.int64)
@@ -160,16 +162,16 @@ def shots_of(video: VideoInfo) -> Clips:
 
 
 def shares_by_length(sizes: IntArray, n: int) -> IntArray:
-    """Divide `n` pulls among shots: `ceil(size / s)` each, `s` such that the sum is `n`, `(n_shots,)`.
+    """Divide `n` pulls among shots; return the number of pulls of each shot, `(n_shots,)`.
 
-    If no `s` gives exactly `n`, take the one of the largest sum below; the shots with the most frames a pull then get
-    one more.
+    A shot gets `ceil(size / s)` pulls, with `s` chosen so that the sum is `n`. If no `s` gives exactly `n`, the largest
+    possible sum below `n` is used, and the shots with the most frames per pull get one more.
 
     Args:
         sizes: frames per shot, each at least 1.
         n: at least the number of shots, at most all frames.
     """
-    low, high = 1.0, float(sizes.max())  # ceil(size / low) sums to all frames, ceil(size / high) to one a shot
+    low, high = 1.0, float(sizes.max())  # bounds of `s`: `low` gives one pull per frame, `high` one per shot
     for _ in range(60):
         middle = (low + high) / 2
         if np.ceil(sizes / middle).sum() > n:
@@ -212,7 +214,7 @@ def share_between_shots(frames: IntArray, relevance: FloatArray, shots: Clips) -
 
 
 def shot_weights(at: FloatArray, starts: FloatArray, stops: FloatArray) -> FloatArray:
-    """Return the factor on the evidence density of each moment from its place in its shot, above 0, shape like `at`.
+    """Return a factor above 0 for the evidence density of each moment, by its place in its shot; shape like `at`.
 
     Long shots weigh less per second, `max(1, length / 4 s)^-.5`, and the middle of a shot twice as much as its ends.
 
@@ -229,9 +231,11 @@ def shot_weights(at: FloatArray, starts: FloatArray, stops: FloatArray) -> Float
 GRID_HZ = 5.0
 LEAST_WEIGHT = 0.01
 CONTRAST_SECONDS = 8.0
-# Half of the value is evidence within one second of a keyframe, half within two.
+# Half-width of a window around a keyframe in seconds -> weight of the evidence inside: evidence within one second and
+# evidence within two seconds count half each.
 WINDOW_WEIGHTS = {1.0: 0.5, 2.0: 0.5}
-# Value of a choice: "recall" counts evidence near a keyframe; "count" sums log(1 + keyframes within 5 s of it).
+# What a choice of keyframes maximises: "recall" counts the evidence that is near any keyframe; "count" sums, over the
+# evidence, log(1 + number of keyframes within 5 s).
 Value = Literal["recall", "count"]
 COUNT_SECONDS = 5.0
 
@@ -239,8 +243,9 @@ COUNT_SECONDS = 5.0
 def evidence_weights(times: FloatArray, relevance: FloatArray) -> FloatArray:
     """Return the weight of each pull as a sign of evidence, above 0, `(n_pulls,)`.
 
-    `.01 + r^2` with relevance `r` scaled to [0, 1] over the pulls, times the root of its ratio to the mean over the
-    pulls within 8 seconds: a pull that stands out from its surroundings weighs more.
+    A pull's base weight is `.01 + r^2`, with its relevance `r` scaled to [0, 1] over the pulls. The base weight is
+    multiplied by the square root of its ratio to the mean base weight within 8 seconds, so that pulls that stand out
+    from their surroundings weigh more.
 
     Args:
         times: seconds, ascending, `(n_pulls,)`.
@@ -257,7 +262,8 @@ def evidence_weights(times: FloatArray, relevance: FloatArray) -> FloatArray:
 def bridge_mean(at: FloatArray, times: FloatArray, values: FloatArray, *, base: float, seconds: float) -> FloatArray:
     """Return the mean of an Ornstein-Uhlenbeck process at `at`, given its `values` at `times`, shape like `at`.
 
-    Between two known values it is the process' bridge; before the first and after the last it reverts to `base`.
+    Between two known values, this is the mean of the process's bridge. Before the first and after the last known value,
+    the mean reverts to `base`.
 
     Args:
         at, times: seconds; `times` ascending, at least one.
@@ -265,11 +271,12 @@ def bridge_mean(at: FloatArray, times: FloatArray, values: FloatArray, *, base: 
         seconds: its time constant.
     """
     right = np.searchsorted(times, at)
-    deviation = np.concatenate([[0.0], values - base, [0.0]])  # differences at the ends are one-sided
+    deviation = np.concatenate([[0.0], values - base, [0.0]])  # 0 beyond both ends, where the process is at `base`
     since, until = _since_and_until(at, times, right)
     gap = since + until
-    # sinh(until / s) / sinh(gap / s), written so that nothing overflows; exp(-since / s) where the gap is infinite.
-    # A time that was pulled lies at the end of its gap and takes its own value.
+    # With s = seconds, the weights are sinh(until / s) / sinh(gap / s) and sinh(since / s) / sinh(gap / s), written so
+    # that nothing overflows. In an infinite gap, one weight is exp(-distance / s) and the other 0. A moment of `times`
+    # lies at the end of its gap, so it takes its own value.
     shrink = -np.expm1(-2.0 * gap / seconds)
     from_left = np.exp(-since / seconds) * -np.expm1(-2.0 * until / seconds) / shrink
     from_right = np.exp(-until / seconds) * -np.expm1(-2.0 * since / seconds) / shrink
@@ -278,7 +285,9 @@ def bridge_mean(at: FloatArray, times: FloatArray, values: FloatArray, *, base: 
 
 
 def bridge_variance(at: FloatArray, times: FloatArray, *, seconds: float) -> FloatArray:
-    """Return the share of an Ornstein-Uhlenbeck process's variance at `at` that remains given its values at `times`.
+    """Return the share of the variance of an Ornstein-Uhlenbeck process that is left at `at`.
+
+    The values of the process at `times` are known.
 
     Args:
         at, times, seconds: as in `bridge_mean`.
@@ -290,17 +299,20 @@ def bridge_variance(at: FloatArray, times: FloatArray, *, seconds: float) -> Flo
 
 
 def _since_and_until(at: FloatArray, times: FloatArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return seconds from each of `at` back to the last of `times` before it, and on to the first at or after it.
+    """Return, for each moment of `at`, the seconds since the previous of `times` and until the next.
+
+    The previous one lies before the moment, the next one at the moment or after it. The seconds are infinite if there
+    is no such time.
 
     Args:
-        right: `np.searchsorted(times, at)`. Beyond the ends of `times` the seconds are infinite.
+        right: `np.searchsorted(times, at)`.
     """
     edges = np.concatenate([[-np.inf], times, [np.inf]])
     return at - edges[right], edges[right + 1] - at
 
 
 def grid_frames(video: VideoInfo) -> IntArray:
-    """Return the frames at which density is estimated: five a second, or every frame of a slow video, ascending."""
+    """Return the frames at which density is estimated, ascending: five per second, or all if the rate is lower."""
     n_cells = min(video.n_frames, max(1, round(GRID_HZ * video.duration_seconds)))
     return middles(video, n_cells)
 
@@ -320,11 +332,12 @@ def best_cover(
     window_weights: Mapping[float, float] = WINDOW_WEIGHTS,
     tolerance: float = 1e-12,
 ) -> IntArray:
-    """Return up to `n` indices into `density` whose windows cover the most of it, in order of choice.
+    """Return up to `n` indices into `density` whose windows cover as much of it as possible, in order of choice.
 
-    Greedy, the first of equal ones. "recall": the position with the most uncovered mass, summed over the windows by
-    weight. "count": the one that adds most to the density times log(1 + positions within five seconds). Stops before
-    `n` once no position adds anything.
+    The choice is greedy; of equal positions the first is taken. With "recall" each step takes the position that adds
+    the most uncovered mass, summed over the windows with their weights. With "count" it takes the position that adds
+    most to the sum of density times log(1 + number of chosen positions within five seconds). The choice ends before `n`
+    if no position adds anything.
 
     Args:
         density: at least 0, `(n_grid,)`.
@@ -338,7 +351,8 @@ def best_cover(
     # Pad with zeros so that windows at the ends need no special case.
     first, last = 3 * halves[-1], 3 * halves[-1] + density.size
     whole = np.pad(density, first)
-    # Gain of the n-th position near a moment; for "recall" only the first counts.
+    # Entry i is the gain from one more position near a moment that has i positions already; for "recall" only the first
+    # position counts.
     worth = np.array([1.0, *[0.0] * n]) if value == "recall" else np.log1p(1.0 / np.arange(1.0, n + 2.0))
     masses = [whole * worth[0] for _ in halves]
     n_near = np.zeros((len(halves), whole.size), dtype=np.int64)
@@ -347,10 +361,10 @@ def best_cover(
         gains[first:last] += np.convolve(mass, kernel, "same")[first:last]
     picked_points: list[int] = []
     while len(picked_points) < n and (top_gain := gains.max()) > 0.0:
-        # Equal windows may differ in the last bits, which depend on the machine: compare with a tolerance.
+        # Compare with a tolerance: sums of equal windows may differ in the last bits, which depend on the machine.
         best = int(np.argmax(gains >= top_gain * (1.0 - tolerance)))
         picked_points.append(best - first)
-        # Only windows that overlap the newly covered part change.
+        # Compute the gains again only for positions whose windows overlap the newly covered part.
         start, stop = max(first, best - 2 * halves[-1]), min(last, best + 2 * halves[-1] + 1)
         gains[start:stop] = 0.0
         for mass, count, kernel, half in zip(masses, n_near, kernels, halves, strict=True):
@@ -365,6 +379,6 @@ def best_cover(
 def covering_frames(
     grid: IntArray, density: FloatArray, n: int, video: VideoInfo, *, value: Value = "recall"
 ) -> IntArray:
-    """Return the frames of `grid` that `best_cover` chooses, plus middles of the widest gaps up to `n`, ascending."""
+    """Return the frames of `grid` that `best_cover` chooses, filled up to `n` in the widest gaps; ascending."""
     frames = grid[best_cover(density, min(n, grid.size), rate=grid.size / video.duration_seconds, value=value)]
     return halve_widest_gaps(frames, n, video.n_frames)

@@ -1,7 +1,7 @@
 """Replaces keyframes that show the same picture as a better one: the option `distinct` of every sampler.
 
 Two frames are near twins if the cosine of their embeddings is at least `TWIN_COSINE`. Without embeddings their pictures
-are compared: 16 x 16 fields whose grey levels differ by less than `TWIN_LEVELS` in the mean.
+are shrunk to 16 x 16 grey fields; they are near twins if the fields differ by less than `TWIN_LEVELS` on average.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from focus_eval.core.types import IntArray, VideoInfo
 from focus_eval.keyframes.samplers.ledger import Ledger
 
 TWIN_COSINE = 0.95
-TWIN_LEVELS = 4.0  # mean difference of grey levels, of 255
+TWIN_LEVELS = 4.0  # mean difference of grey levels from 0 to 255
 # A frame replaces a twin only if its relevance is at least this share of the largest; otherwise the twin stays.
 LEAST_RELEVANCE_SHARE = 0.5
-# Candidates that may replace a twin: many if embeddings are known, few if pictures must be decoded.
+# Limits on the candidates that may replace twins: many in all if embeddings are known, only a few per keyframe if
+# pictures must be decoded.
 MAX_EMBEDDED_CANDIDATES, PICTURES_PER_KEYFRAME = 512, 4
 _FIELDS = 16
 
 
 def distinct_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> tuple[IntArray, dict[str, int]]:
-    """Return `keyframes` with near twins replaced by distinct relevant frames, ascending, and what was done.
+    """Return `keyframes` with near twins replaced by distinct relevant frames, ascending, and facts.
 
-    A twin without a replacement stays. The facts "twins_replaced" and "twins_left" count both, where there are any.
+    A twin without a suitable replacement stays. The fact "twins_replaced" counts the replaced twins, "twins_left" those
+    that stay; each is absent if its count is 0.
 
     Args:
         keyframes: each frame once, `(n,)`.
@@ -44,14 +46,14 @@ def distinct_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> tu
 
 
 def _best_first(frames: IntArray, ledger: Ledger) -> IntArray:
-    """`frames` by falling relevance, those of unknown relevance last and in time."""
+    """`frames` by descending relevance, followed by those of unknown relevance in order of time."""
     relevance_by_frame = dict(zip(ledger.frames.tolist(), ledger.relevances.tolist(), strict=True))
     relevance = np.array([relevance_by_frame.get(frame, np.nan) for frame in frames.tolist()])
     return frames[np.argsort(-np.nan_to_num(relevance, nan=-1.0), kind="stable")]
 
 
 def _candidates(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> IntArray:
-    """Frames that may replace a twin, best first: relevant pulled ones, or even ones if nothing was pulled."""
+    """Frames that may replace a twin, best first: relevant pulled frames, or evenly spaced ones without pulls."""
     frames, relevance = ledger.pulls_in_time()
     if np.isfinite(relevance).any():
         frames = frames[relevance >= LEAST_RELEVANCE_SHARE * np.nanmax(relevance)]
@@ -60,12 +62,12 @@ def _candidates(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> IntArr
     frames = np.setdiff1d(frames, keyframes)
     has_embeddings = ledger.known_embeddings(np.append(keyframes, frames)) is not None
     n = MAX_EMBEDDED_CANDIDATES if has_embeddings else PICTURES_PER_KEYFRAME * keyframes.size
-    # Take candidates spread over the video: neighbours of the best frame would be its twins.
+    # Spread the candidates over the video: the best frames may be neighbours, and so twins of one another.
     return _best_first(frames[:: -(-frames.size // n) or 1], ledger)
 
 
 def _twins(frames: IntArray, ledger: Ledger) -> NDArray[np.bool_]:
-    """Which of `frames` are near twins, `(n, n)`."""
+    """A mask `(n, n)` of the pairs of `frames` that are near twins."""
     images = ledger.known_embeddings(frames)
     if images is not None:
         images = images / np.maximum(np.linalg.norm(images, axis=1, keepdims=True), 1e-12)

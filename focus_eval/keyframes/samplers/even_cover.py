@@ -17,7 +17,8 @@ from focus_eval.keyframes.samplers.base import Choice, SelectionRequest
 from focus_eval.keyframes.samplers.expected_pulls import Draw, ExpectedPulls
 from focus_eval.keyframes.samplers.uniform import even_frames
 
-# Time constants of the process between two pulls, in seconds: of a whole video, and inside a shot.
+# Seconds over which a pull informs its surroundings (time constant of `coverage.bridge_mean`): without shots, and
+# within a shot.
 FADING_SECONDS = 3.0
 FADING_SECONDS_IN_SHOT = 10.0
 FLAT = {"fallback": "uniform: relevance is flat"}
@@ -57,7 +58,7 @@ class EvenCover(coverage.EvenPulls):
     value: coverage.Value = option("recall", added=True)
 
     def __post_init__(self) -> None:
-        """Check the options; raise InvalidInput for cuts that are weighed but not used, or not known to the density."""
+        """Check the options; raise InvalidInput for `weigh_cuts` without `cuts`, or `cuts` with a likelihood ratio."""
         super().__post_init__()
         if self.weigh_cuts and not self.cuts:
             raise InvalidInput(f"sampler {self.name!r}: weigh_cuts=true needs cuts=true: there are no shots to weigh")
@@ -86,11 +87,14 @@ class EvenCover(coverage.EvenPulls):
         return ExpectedPulls(coarse=jittered_draw(shots, coverage.shares_by_length(shots.sizes, n)))
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
-        """Return the pulls by the video's length, shared among the questions of a video; at least `k`."""
+        """Return the number of pulls by the length of the video, for all questions that share them; at least `k`."""
         return coverage.share_of_frames(video, self.share * self.shared_by, k=k)
 
     def shots(self, video: VideoInfo, n_pulls: int) -> Clips:
-        """Return the shots that share the pulls; the whole video as one without `cuts` or with too many shots."""
+        """Return the shots that the pulls are divided among.
+
+        Without `cuts`, or with more shots than pulls, the whole video is one shot.
+        """
         shots = coverage.shots_of(video) if self.cuts else equal_clips(video.n_frames, 1)
         return shots if len(shots) <= n_pulls else equal_clips(video.n_frames, 1)
 
@@ -108,7 +112,7 @@ def jittered(shots: Clips, shares: IntArray, rng: np.random.Generator) -> IntArr
 
 
 def jittered_draw(shots: Clips, shares: IntArray) -> Draw:
-    """Return `jittered` as a draw of one frame in the middle half of each stratum, equally likely ones."""
+    """Return the draw that `jittered` makes: one frame in the middle half of each stratum, all equally likely."""
     starts, sizes = _strata(shots, shares)
     first, last = starts + sizes // 4, starts - (-3 * sizes // 4)
     rates = np.stack([1.0 / (last - first), np.zeros(first.size)], axis=1)
@@ -152,7 +156,7 @@ def covering_choice(
 
 
 def likely_choice(frames: IntArray, request: SelectionRequest, value: coverage.Value) -> Choice:
-    """Pull ascending `frames` and return the keyframes that cover the most of their logits' likelihood ratio."""
+    """Pull ascending `frames`; return the keyframes that cover the most of the likelihood ratio of their logits."""
     video, n = request.video, request.n_wanted
     relevance, logits = request.ledger.relevance_and_logits(frames)
     if np.ptp(relevance) == 0:
@@ -169,7 +173,7 @@ def evidence_density(
 
     Args:
         at, times: seconds, ascending.
-        shots: every one holds a pull.
+        shots: shots of the video; each must hold at least one pull.
     """
     weights = coverage.evidence_weights(times, relevance)
     base = float(weights.mean())

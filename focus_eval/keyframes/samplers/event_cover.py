@@ -15,25 +15,30 @@ from focus_eval.keyframes.samplers import coverage
 from focus_eval.keyframes.samplers.base import Choice, SelectionRequest
 from focus_eval.keyframes.samplers.ledger import log_odds
 
-# Robust scale of the logits: these quantiles lie one standard deviation from the median of a normal distribution.
+# Quantiles for a robust scale of the logits. In a normal distribution the outer two lie one standard deviation from the
+# median.
 SCALE_QUANTILES = (0.159, 0.5, 0.841)
 Z_RANGE = (-6.0, 5.5)
-# Background: first-order autoregression; its correlation just above lag 0, and its decay in seconds.
+# The background is a first-order autoregression: its correlation just above lag 0, and the seconds over which the
+# correlation falls to 1/e.
 BACKGROUND_CORRELATION, BACKGROUND_SECONDS = 0.93, 4.7
-# Mean and deviation of the height by which an event lifts its pulls, in background deviations.
+# Mean and standard deviation of an event's height, the amount by which it raises the logits of its pulls, in standard
+# deviations of the background.
 EVENT_HEIGHT_MEAN, EVENT_HEIGHT_DEVIATION = 2.0, 1.5
 # Event lengths are log-normal; longer intervals are not considered.
 EVENT_MEDIAN_SECONDS, EVENT_LOG_DEVIATION, MAX_EVENT_SECONDS = 6.0, 0.9, 60.0
 MIN_INTERVAL_WEIGHT = 1e-6
 MAX_LOG_LIKELIHOOD = 60.0
-# Penalty for dips; sharpness and saturation keep one peak from making the posterior certain.
+# Factor for intervals with low logits, which are no sign of an event; exponent of the ratios and the density; and
+# saturation, which keeps a single peak from deciding alone.
 DIP_FACTOR, SHARPNESS, SATURATION = 0.001, 1.1, 0.012
-# Floors of the density: share of questions whose relevance shows nothing, and uniform share of every moment.
+# Lower bounds of the density: share of questions whose relevance shows nothing about the evidence, and share of the
+# density that is spread evenly over all moments.
 BLIND_SHARE, UNIFORM_SHARE = 0.2, 0.125
 GRID_HZ = 5
 # Half-width of a window around a keyframe in seconds -> value of evidence within it.
 WINDOW_WEIGHTS = {1.0: 3.0, 2.0: 1.0, 3.0: 1.0, 5.0: 2.0}
-# Sums that differ only by rounding count as equal.
+# Relative difference up to which two sums count as equal, because they may differ only by rounding.
 EQUAL_SUMS = 1e-9
 
 
@@ -67,7 +72,7 @@ class EventCover(coverage.EvenPulls):
         return Choice(keyframes=event_frames(times, density, request.n_wanted, video))
 
     def default_pulls(self, video: VideoInfo, *, k: int) -> int:
-        """Return the pulls by the video's length; at least `k`."""
+        """Return the number of pulls by the length of the video; at least `k`."""
         return coverage.share_of_frames(video, self.share, k=k)
 
 
@@ -91,17 +96,17 @@ def event_density(times: FloatArray, logits: FloatArray) -> FloatArray:
 
 
 def standardised(logits: FloatArray) -> FloatArray:
-    """Return `logits` minus their median, over half the range of their middle 68 %, clipped to [-6, 5.5]."""
+    """Return `(logits - median) / scale`, clipped to [-6, 5.5]; the scale is half the range of the middle 68 %."""
     low, median, high = np.quantile(logits, SCALE_QUANTILES)
     scaled: FloatArray = np.clip((logits - median) / max((high - low) / 2, 1e-9), *Z_RANGE)
     return scaled
 
 
 def interval_weights(gap_seconds: float, n_pulls: int) -> FloatArray:
-    """Return the chance that an event holds 0, 1, .. `n_max` of `n_pulls` pulls, `gap_seconds` apart; the sum is 1.
+    """Return the probabilities that an event contains 0, 1, .. `n_max` pulls, which are `gap_seconds` apart.
 
-    `n_max` is `n_pulls`, or fewer if they would span over `MAX_EVENT_SECONDS`; the last entry includes longer events.
-    An event of `x` gaps holds `floor(x)` pulls or one more, the latter with the probability of its fraction.
+    `n_max` is `n_pulls`, or fewer if these would span more than `MAX_EVENT_SECONDS`; the last entry includes all longer
+    events. An event as long as `x` gaps contains `floor(x)` pulls, or one more with probability `x - floor(x)`.
     """
     n_max = max(1, min(n_pulls, math.ceil(MAX_EVENT_SECONDS / gap_seconds)))
     deviations = np.linspace(-2.6, 2.6, 105)
@@ -119,14 +124,14 @@ def interval_weights(gap_seconds: float, n_pulls: int) -> FloatArray:
 
 
 def _event_mass(z: FloatArray, gap_seconds: float, weights: FloatArray) -> FloatArray:
-    """The weighted sum of likelihood ratios of the intervals that hold each pull, `(n_pulls,)`."""
+    """For each pull, the weighted sum of the likelihood ratios of all intervals that contain it, `(n_pulls,)`."""
     correlation = BACKGROUND_CORRELATION * math.exp(-gap_seconds / BACKGROUND_SECONDS)
-    # Deviation of each pull from its prediction by the previous one; 0 after the last pull.
+    # Deviation of each pull from the value that the previous pull predicts; a 0 is appended after the last pull.
     surprise = np.append(z, 0.0)
     surprise[1:-1] -= correlation * z[:-1]
     surprise[0] *= 1 - correlation
     sums = np.concatenate([[0.0], np.cumsum(surprise)])
-    steps = np.zeros(z.size + 1)  # mass differences between neighbouring pulls
+    steps = np.zeros(z.size + 1)  # differences of the mass between neighbouring pulls, summed up at the end
     for n in range(1, weights.size):
         if weights[n] < MIN_INTERVAL_WEIGHT:
             continue
@@ -154,7 +159,10 @@ def _likelihood_ratios(lift: FloatArray, correlation: float, n: int) -> FloatArr
 
 
 def event_frames(times: FloatArray, density: FloatArray, n: int, video: VideoInfo) -> IntArray:
-    """Return `n` frames whose windows cover most of the density; missing ones halve the widest gaps."""
+    """Return `n` frames whose windows cover as much of the density as possible.
+
+    If several chosen points give one frame, frames in the middle of the widest gaps replace the repeated ones.
+    """
     n_points = max(1, round(GRID_HZ * video.duration_seconds))
     points = cover_points(grid_mass(times, density, n_points), min(n, n_points))
     frames = np.minimum(np.floor((points + 0.5) / GRID_HZ * video.fps).astype(np.int64), video.n_frames - 1)
@@ -162,7 +170,7 @@ def event_frames(times: FloatArray, density: FloatArray, n: int, video: VideoInf
 
 
 def grid_mass(times: FloatArray, density: FloatArray, n_points: int) -> FloatArray:
-    """Return the nearest pull's density at each of `n_points` grid moments, smoothed over 3 s, sum 1, `(n_points,)`."""
+    """Return the density of the nearest pull at `n_points` grid moments, smoothed over 3 s and scaled to sum 1."""
     moments = (np.arange(n_points) + 0.5) / GRID_HZ
     nearest = density[np.searchsorted((times[1:] + times[:-1]) / 2, moments, side="left")]
     ramp = np.arange(1, 9)
@@ -173,9 +181,10 @@ def grid_mass(times: FloatArray, density: FloatArray, n_points: int) -> FloatArr
 
 
 def cover_points(mass: FloatArray, n: int) -> IntArray:
-    """Return `n` points whose windows cover most of `mass`, in order of choice, the first of equals, `(n,)`.
+    """Return `n` points whose windows cover as much of `mass` as possible, in order of choice, `(n,)`.
 
-    The first are those of `coverage.best_cover`; once all is covered, the next is the point farthest from all others.
+    `coverage.best_cover` chooses points until everything is covered. Then each further point is the one farthest from
+    all chosen ones, the first of equal ones.
 
     Args:
         mass: at least 0, five points a second, `(n_points,)`, `n <= n_points`.

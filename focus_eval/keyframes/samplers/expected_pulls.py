@@ -15,13 +15,13 @@ NO_FRAMES: IntArray = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Draw:
-    """One draw of frames: those of `[edges[i], edges[i + 1])` are each pulled with probability `rates[i]`.
+    """One random draw of frames: each frame of `[edges[i], edges[i + 1])` is pulled with probability `rates[i]`.
 
     Args:
         edges: ascending, `(n + 1,)`.
         rates: in [0, 1], `(n,)`.
-        is_ranking: True for the first frames of a random order, so that a larger draw from the same generator holds
-            every frame of a smaller one.
+        is_ranking: True if the draw takes the first frames of a random order, so that a larger draw from the same
+            generator contains every frame of a smaller one.
     """
 
     edges: IntArray
@@ -30,7 +30,7 @@ class Draw:
 
     @property
     def key(self) -> tuple[bytes, bytes]:
-        """Bytes of edges and rates, equal for two draws of which, from one generator, one holds all frames."""
+        """Key of the draw. If two draws with one generator have equal keys, one contains all frames of the other."""
         return self.edges.tobytes(), b"" if self.is_ranking else self.rates.tobytes()
 
     def rates_at(self, edges: IntArray) -> FloatArray:
@@ -43,7 +43,10 @@ class Draw:
 
 
 def independent_ranges(starts: IntArray, stops: IntArray, rates: FloatArray) -> Draw:
-    """Combine independent draws in ranges `[starts[i], stops[i])`, which may overlap, into one; all `(n,)`."""
+    """Return one draw equivalent to independent draws at `rates[i]` in `[starts[i], stops[i])`, which may overlap.
+
+    All arrays have shape `(n,)`.
+    """
     edges = np.unique(np.concatenate([starts, stops]))
     is_in_range = (starts[:, None] <= edges[:-1]) & (edges[:-1] < stops[:, None])
     return Draw(edges, 1.0 - np.where(is_in_range, 1.0 - rates[:, None], 1.0).prod(axis=0))
@@ -56,10 +59,10 @@ class ExpectedPulls:
     Args:
         fixed: frames that every question pulls, ascending.
         scanned: frames that every question scans, ascending.
-        n_keyframes: keyframes that every question gets; None: up to `k`.
-        coarse: draw by `coarse_rng` among the other frames, which the questions of a video may share; None if
-            there is none.
-        later_draws: draws by `rng` among the frames that are left after that.
+        n_keyframes: number of keyframes that every question gets; None if it is at most `k`.
+        coarse: draw with `coarse_rng` from the frames that are not fixed; the questions of a video may share it. None
+            if there is no such draw.
+        later_draws: draws with `rng` from the frames that are left after `fixed` and `coarse`.
     """
 
     fixed: IntArray = field(default_factory=NO_FRAMES.copy)
@@ -70,14 +73,14 @@ class ExpectedPulls:
 
     @property
     def n_pulls(self) -> float:
-        """Expected pulls of one question; a fraction if the draws may meet fixed frames."""
+        """Expected pulls of one question; not a whole number if a draw may hit a frame that is pulled already."""
         return expected_union(self.fixed, [(draw, 1) for draw in (self.coarse, *self.later_draws) if draw is not None])
 
 
 def expected_union(fixed: IntArray, draws: Iterable[tuple[Draw, int]]) -> float:
-    """Return the expected number of distinct frames in `fixed` and independent draws together.
+    """Return the expected number of distinct frames in the union of `fixed` and independent draws.
 
-    All draws miss a frame outside `fixed` with probability `prod (1 - rate) ** times`.
+    The probability that all draws miss a frame outside `fixed` is `prod (1 - rate) ** times`.
 
     Args:
         fixed: frames, ascending, each once.
@@ -88,9 +91,11 @@ def expected_union(fixed: IntArray, draws: Iterable[tuple[Draw, int]]) -> float:
         return float(fixed.size)
     edges = draws[0][0].edges
     if any(draw.edges is not edges for draw, _ in draws):
-        # A stable sort is fast on ascending parts; a repeated edge spans no frames.
+        # A stable sort is fast here, since each part ascends. Repeated edges are harmless: no frame is between them.
         edges = np.sort(np.concatenate([draw.edges for draw, _ in draws]), kind="stable")
-    missed_once: dict[int, FloatArray] = defaultdict(lambda: np.ones(edges.size - 1))  # by the number of times
+    # Number of times a draw is made -> probability, per interval of `edges`, that all draws made that often miss a
+    # frame if each is made once.
+    missed_once: dict[int, FloatArray] = defaultdict(lambda: np.ones(edges.size - 1))
     for draw, times in draws:
         missed_once[times] *= 1.0 - draw.rates_at(edges)
     missed = np.prod([part**times for times, part in missed_once.items()], axis=0)

@@ -1,7 +1,7 @@
 """Which frames does FOCUS choose? The paper's two-stage bandit (Algorithm 2), as published.
 
-`ArmSampler` and `TwoStageSampler` hold the pulls that the other samplers of the paper share: every arm a few times,
-then the promising ones more.
+`ArmSampler` and `TwoStageSampler` make the pulls that the paper's other samplers share: a few pulls of every arm, then
+more pulls of the promising arms.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ArmSampler(FrameSampler):
 
     Args:
         clip_seconds: greatest length of an arm, `l`; there are at least `min(8, n_frames)` arms.
-        pulls_per_arm: coarse pulls of every arm, `q`; an arm with fewer frames is pulled whole.
-        alpha: share of the arms that are promising.
+        pulls_per_arm: number of coarse pulls of every arm, `q`; an arm with fewer frames has all its frames pulled.
+        alpha: share of the arms that count as promising.
     """
 
     clip_seconds: float = option(16.0, above=0)
@@ -56,7 +56,7 @@ class ArmSampler(FrameSampler):
         return equal_clips(video.n_frames, min(video.n_frames, desired))
 
     def coarse(self, request: SelectionRequest) -> Arms:
-        """Return the arms of the video after `pulls_per_arm` pulls of each, in one batch (step 1)."""
+        """Pull `pulls_per_arm` frames of each arm in one batch and return the arms (step 1)."""
         clips = self.clips(request.video)
         candidates = self.coarse_candidates(request, clips)
         frames = draw_in_clips(clips, candidates, self.pulls_per_arm, request.coarse_rng)
@@ -67,15 +67,18 @@ class ArmSampler(FrameSampler):
         return np.arange(request.video.n_frames)
 
     def n_chosen_arms(self, n_arms: int) -> int:
-        """Return `ceil(alpha * M)`, at least 4, at most `M`."""
+        """Return the number of promising arms: `ceil(alpha * M)`, at least 4, at most `M`."""
         return min(n_arms, max(MIN_CHOSEN_ARMS, _ceil(self.alpha * n_arms)))
 
     def n_final_arms(self, n_arms: int) -> int:
-        """Return `m = clip(ceil(alpha * M), 4, 32)`, at most `M`; the bounds are the authors' public code's."""
+        """Return the number of arms that keyframes come from: `m = clip(ceil(alpha * M), 4, 32)`, at most `M`.
+
+        The bounds 4 and 32 are those of the authors' public code.
+        """
         return min(MAX_FINAL_ARMS, self.n_chosen_arms(n_arms))
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return `planned_pulls`, which do not depend on relevance."""
+        """Return `planned_pulls`, which does not depend on relevance."""
         return self.planned_pulls(video)
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
@@ -86,7 +89,7 @@ class ArmSampler(FrameSampler):
 
     @abstractmethod
     def planned_pulls(self, video: VideoInfo) -> int:
-        """Return the most frames of `video` that the sampler may pull, known before the first pull."""
+        """Return the largest number of frames of `video` that the sampler may pull, known before the first pull."""
 
     def planned_coarse_pulls(self, clips: Clips) -> int:
         """Return the number of coarse pulls: `pulls_per_arm` of each arm, or all frames of a shorter one."""
@@ -99,17 +102,17 @@ def pull_into_arms(arms: Arms, frames: IntArray, ledger: Ledger) -> Arms:
 
 
 def _ceil(value: float) -> int:
-    """`value` rounded up, except for a rounding error above a whole number."""
-    # 0.07 * 100 is 7.000000000000001: subtract the rounding error before rounding up.
+    """`value` rounded up; a value that exceeds a whole number only by a rounding error becomes that number."""
+    # Subtract more than the rounding error before rounding up: 0.07 * 100 gives 7.000000000000001.
     return math.ceil(value - 1e-9)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoStageSampler(ArmSampler):
-    """The pulls of FOCUS (Algorithm 2, steps 0 to 3), for any choice from them.
+    """Base of samplers that make the pulls of FOCUS (Algorithm 2, steps 0 to 3) and choose keyframes in any way.
 
     Args:
-        seconds_per_fine_pull: a promising arm gets one more pull for each span of so many seconds.
+        seconds_per_fine_pull: a promising arm gets one more pull per this many seconds of its length.
     """
 
     seconds_per_fine_pull: float = option(1.0, above=0)
@@ -126,7 +129,7 @@ class TwoStageSampler(ArmSampler):
         return replace(choice, clips=clips, facts={"promising_arms": promising.tolist(), **choice.facts})
 
     def exploration(self, arms: Arms) -> FloatArray:
-        """Return the bonus added to each arm's mean to choose the promising arms, `(n_arms,)` (step 2)."""
+        """Return the bonus that is added to each arm's mean when promising arms are chosen, `(n_arms,)` (step 2)."""
         return arms.radius
 
     def fine(self, arms: Arms, promising: IntArray, request: SelectionRequest) -> Arms:
@@ -137,9 +140,9 @@ class TwoStageSampler(ArmSampler):
         return pull_into_arms(arms, frames, request.ledger)
 
     def fine_pulls_per_arm(self, video: VideoInfo, clips: Clips) -> int:
-        """Return `z`: the mean length of an arm in seconds over `seconds_per_fine_pull`, rounded, at least 1.
+        """Return `z`: an arm's mean length in seconds divided by `seconds_per_fine_pull`, rounded, at least 1.
 
-        Equal for all arms, so that the number of pulls follows from length and rate.
+        It is the same for all arms, so that the number of pulls follows from the video's length and rate.
         """
         return max(1, math.floor(video.duration_seconds / len(clips) / self.seconds_per_fine_pull + 0.5))
 
@@ -158,7 +161,7 @@ class TwoStageSampler(ArmSampler):
         return replace(first, later_draws=(Draw(first.coarse.edges, rates),))
 
     def planned_pulls(self, video: VideoInfo) -> int:
-        """Return the number of coarse and fine pulls; an upper bound if promising arms run out of frames."""
+        """Return the number of coarse and fine pulls; fewer are made if promising arms run out of frames."""
         clips = self.clips(video)
         n_unpulled = np.maximum(0, clips.sizes - self.pulls_per_arm)
         fine = np.minimum(
@@ -171,9 +174,9 @@ class TwoStageSampler(ArmSampler):
 class Focus(TwoStageSampler):
     """Pull every clip a few times, pull the most promising ones again, and draw keyframes in the best clips.
 
-    A promising clip has a high optimistic mean; a best clip has a high mean. What the paper leaves open (number of
-    final arms, distribution of the draw, minimum counts) follows the authors' public code; where code and paper differ,
-    this is the paper and `focus_released` the code.
+    A promising clip has a high optimistic mean; a best clip has a high mean. Where the paper says nothing (number of
+    final arms, distribution of the draw, minimum counts), this sampler follows the authors' public code. Where code and
+    paper differ, it follows the paper; `focus_released` follows the code.
 
     Args:
         temperature: of the softmax over relevance, scaled to [0, 1] within an arm.
@@ -197,7 +200,8 @@ def choice_of_best_arms(arms: Arms, n_final: int, request: SelectionRequest, *, 
     """Draw `min(k, n_frames)` keyframes in the `n_final` arms of the highest mean (steps 4 and 5).
 
     Every frame takes the relevance of the nearest pulled frame of its arm (the earlier of two), scaled to [0, 1] within
-    the arm. An arm's shortfall goes to the next arm by mean, final or not; the facts count the latter.
+    the arm. If an arm has too few frames, the arm with the next highest mean gives the missing keyframes, even if it is
+    not final; the fact "overflow_arms" counts such arms.
     """
     ranked = best_first(arms.mean)
     shares = within_capacity(even_shares(request.k, n_final), arms.clips.sizes[ranked])

@@ -1,4 +1,4 @@
-"""How much does FOCUS lose without its fine stage, arms or radii, and what does another choice from its pulls give?"""
+"""How much does FOCUS lose without its fine stage, arms or radii, or with another choice from the same pulls?"""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from focus_eval.keyframes.samplers.uniform import even_frames
 class FocusC(ArmSampler):
     """Coarse pulls only; keyframes are drawn uniformly from all frames of the final arms together.
 
-    If these hold fewer than `k` frames, all are taken and the rest is drawn from the next best arm, and so on.
+    If the final arms hold fewer than `k` frames, all their frames are taken, and the rest is drawn from the next best
+    arm, and so on.
     """
 
     name: ClassVar[str] = "focus_c"
@@ -60,7 +61,8 @@ class FocusC(ArmSampler):
 class FocusF(Focus):
     """As many pulls as `focus` makes with these options, evenly spaced from first to last frame; then one draw.
 
-    Every frame takes the relevance of the nearest pulled one, scaled to [0, 1] over the video; one softmax over all.
+    Every frame takes the relevance of the nearest pulled frame, scaled to [0, 1] over the video. The keyframes are
+    drawn with a single softmax over all frames.
     """
 
     name: ClassVar[str] = "focus_f"

@@ -20,9 +20,9 @@ from focus_eval.keyframes.samplers.focus import Focus
 class FocusGop(Focus):
     """`focus` whose coarse pulls are drawn at sync frames or right after them, at most one in each sync group.
 
-    A sync group runs from one sync frame to the next. Its frames show one moment, so a second pull would add little. An
-    arm with fewer groups than pulls is drawn from all its frames; so is every arm of a video whose sync frames are not
-    known. The facts count these arms.
+    A sync group runs from one sync frame to the next. Its frames show nearly one moment, so a second pull in it would
+    add little. If an arm has fewer groups than pulls, or if the video's sync frames are not known, the arm's pulls are
+    drawn from all its frames. The fact "arms_without_cheap_frames" counts these arms.
 
     Args:
         frames_after_sync: number of frames after a sync frame that count as cheap to decode.
@@ -36,13 +36,13 @@ class FocusGop(Focus):
     frames_after_sync: int = option(2, at_least=0)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Choose as `focus` with cheap coarse pulls, and add how many arms had too few cheap frames to the facts."""
+        """Choose as `focus` with cheap coarse pulls; a fact counts the arms that had too few cheap frames."""
         choice = super().choose(request)
         n_without = int(self._lacks_groups(request.video, self.clips(request.video)).sum())
         return replace(choice, facts={"arms_without_cheap_frames": n_without, **choice.facts})
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return the pulls of `focus` if no sync frames are known; else None, since only a run shows them."""
+        """Return the pulls of `focus` if no sync frames are known; else None, since they are known only after a run."""
         return super().expected_pulls(video, k=k) if video.sync_frames is None else None
 
     def coarse_candidates(self, request: SelectionRequest, clips: Clips) -> IntArray:
@@ -52,7 +52,7 @@ class FocusGop(Focus):
         return np.flatnonzero(may_draw)
 
     def _one_of_each_group(self, request: SelectionRequest, clips: Clips) -> IntArray:
-        """One frame of each sync group, at random among the cheap ones inside its arm."""
+        """One frame of each sync group, drawn from the group's cheap frames that lie inside its arm."""
         sync = _sync_frames(request.video)
         # A group of pictures belongs to the arm that it begins in: keep its frame inside that arm.
         end_of_arm = clips.stops[clips.arm_of(sync)]

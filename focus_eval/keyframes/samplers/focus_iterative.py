@@ -17,15 +17,16 @@ from focus_eval.keyframes.samplers.focus import Focus, choice_of_best_arms, pull
 
 @dataclass(frozen=True, kw_only=True)
 class FocusIterative(Focus):
-    """Pull the most uncertain disputed arm until the top set is the same with its means lowered and all others raised.
+    """Pull the most uncertain disputed arm until no arm is disputed: the set of best arms is then stable.
 
-    Means are lowered and raised by their radius; that of an arm pulled whole is 0. The facts state why pulling stopped:
-    "stable" or "max_pulls". If it is stable and every true mean lies within its radius, the final arms are the true top
-    set.
+    An arm is disputed if it would leave or enter the top set when the means of the top set are lowered by their radius
+    and all other means are raised by theirs. The radius of an arm whose frames were all pulled is 0. The facts state
+    why pulling stopped: "stable" or "max_pulls". If it stopped as "stable" and every true mean lies within its radius,
+    the final arms are the true top set.
 
     Args:
-        max_pulls: limit on pulls; "auto": as many as `focus` makes with the same options; None: all frames. The
-            `pulls_per_arm` first pulls of every arm are made in any case.
+        max_pulls: limit on the number of pulls; "auto": as many as `focus` makes with the same options; None: all
+            frames. The first `pulls_per_arm` pulls of every arm are always made.
     """
 
     name: ClassVar[str] = "focus_iterative"
@@ -35,7 +36,7 @@ class FocusIterative(Focus):
     max_pulls: int | Literal["auto"] | None = option("auto", at_least=1)
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull until the best arms are certain or the pulls are spent; draw keyframes in them."""
+        """Pull until the set of best arms is certain or `max_pulls` is reached; draw keyframes in the best arms."""
         limit = self.planned_pulls(request.video)
         arms = self.coarse(request)
         n_final = self.n_final_arms(len(arms.clips))
@@ -51,7 +52,7 @@ class FocusIterative(Focus):
         return replace(choice, clips=arms.reports(radius, final=best_first(arms.mean)[:n_final]), facts=facts)
 
     def planned_pulls(self, video: VideoInfo) -> int:
-        """Return the most pulls allowed; a stable top set needs fewer."""
+        """Return the largest number of pulls allowed; fewer are made if the top set is stable before."""
         if self.max_pulls == "auto":
             return super().planned_pulls(video)
         first = self.planned_coarse_pulls(self.clips(video))
@@ -75,7 +76,7 @@ class FocusIterative(Focus):
 def _most_uncertain(arms: Arms, n_final: int) -> int | None:
     """The disputed arm of the largest radius; None if no arm is disputed."""
     radius = _radius(arms)
-    # Disputed arms: those that leave or enter the top set if its means fall by their radius and the others rise.
+    # Disputed arms leave or enter the top set if the means of its arms fall by their radius and all others rise.
     top = top_set(arms.mean, n_final)
     disputed = top != top_set(arms.mean + np.where(top, -radius, radius), n_final)
     return int(np.argmax(np.where(disputed, radius, -1.0))) if disputed.any() else None

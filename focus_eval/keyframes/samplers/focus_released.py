@@ -67,23 +67,25 @@ def _gaussian_rbf(frames: IntArray, pulled: IntArray, rewards: FloatArray) -> Fl
 
 @dataclass(frozen=True, kw_only=True)
 class FocusReleased(FrameSampler):
-    """The authors' public code; options have its names and defaults, so that its command lines can be carried over.
+    """The authors' public code; its options have the same names and defaults here, so that command lines carry over.
 
     Args:
         coarse_every_sec: seconds between arms.
         fine_every_sec: seconds between fine pulls in the window of a zoomed arm.
         zoom_ratio: share of the arms that are zoomed into, and that give keyframes; the paper's alpha.
         final_min_arms, final_max_arms: bounds on the number of arms that give keyframes.
-        min_coarse_segments, min_zoom_segments: smallest number of arms, and of zoomed ones.
-        extra_samples_per_region: random coarse pulls of an arm beside its centre.
+        min_coarse_segments, min_zoom_segments: smallest number of arms, and of zoomed arms.
+        extra_samples_per_region: number of random coarse pulls of an arm, in addition to its centre.
         min_variance_threshold: smallest variance in the Bernstein radius.
         fine_uniform_ratio: share of a window's fine pulls at equal distances; the rest are random.
-        interpolation_method: relevance of an arm's frames from its coarse pulls; "uniform" draws without relevance.
-        top_ratio: share of the keyframes that are the best pulled frames themselves.
-        temperature: of the softmax; below 0.002 its probabilities would underflow to 0.
-        region_half_window_sec: half a zoom window; None for half an arm.
-        min_gap_sec: smallest distance of a drawn keyframe to those of earlier arms; "auto" is the public driver's
-            rule: 0 if the video has at most 0.2 seconds a keyframe, else a quarter of them, at most 1 second.
+        interpolation_method: how the relevance of an arm's frames follows from its coarse pulls; "uniform": keyframes
+            are drawn without regard to relevance.
+        top_ratio: share of the keyframes that are the most relevant pulled frames.
+        temperature: temperature of the softmax; below 0.002 its probabilities would underflow to 0.
+        region_half_window_sec: half the length of a zoom window in seconds; None for half an arm.
+        min_gap_sec: smallest distance in seconds between a drawn keyframe and those of earlier arms; "auto" is the
+            public driver's rule: with at most 0.2 seconds of video per keyframe 0, else a quarter of the seconds per
+            keyframe, at most 1.
     """
 
     name: ClassVar[str] = "focus_released"
@@ -135,7 +137,7 @@ class FocusReleased(FrameSampler):
         return Choice(keyframes=np.flatnonzero(is_chosen)[:k], clips=clip_reports, facts=facts)
 
     def clips(self, video: VideoInfo) -> Clips:
-        """Return arms of one size from frame 0 on; a remainder at the end belongs to no arm."""
+        """Return arms of equal size from frame 0 on; remaining frames at the end belong to no arm."""
         stride = max(1, video.n_frames // self._n_coarse_segments(video))
         n_arms = max(1, video.n_frames // stride)
         size = max(1, video.n_frames // n_arms)
@@ -187,7 +189,7 @@ class FocusReleased(FrameSampler):
         size = int(clips.sizes[0])
         rate = min(self.extra_samples_per_region, size - 1) / max(1, size - 1)
         coarse = Draw(np.append(clips.starts, clips.stops[-1]), np.full(len(clips), rate))
-        # On constant relevance all arms tie and the first ones are zoomed into.
+        # With constant relevance all arms are equal, so the first ones are zoomed into.
         windows = self._windows(video, centres[: self.n_zoomed(len(clips))])
         fixed = np.unique(np.concatenate([centres, *(evenly_inside(*window[:2], window[3]) for window in windows)]))
         starts, stops, n_wanted, n_even = np.array(windows).T
@@ -213,8 +215,12 @@ class FocusReleased(FrameSampler):
     ) -> IntArray:
         """Return up to `n` frames of one arm, drawn by relevance, at least `gap` frames from those chosen before.
 
-        The gap is given up if no frame keeps it. Args: `inside` are the arm's frames, `is_chosen` a mask over the
-        video, `pulled` and `rewards` the arm's pulls.
+        If no frame is that far away, the gap is ignored.
+
+        Args:
+            inside: frames of the arm.
+            is_chosen: mask over all frames of the video.
+            pulled, rewards: the arm's pulls and their relevance.
         """
         candidates = inside[~is_chosen[inside]]
         if n == 0 or candidates.size == 0:
@@ -230,7 +236,8 @@ class FocusReleased(FrameSampler):
         n_drawn = min(n, distant_frames.size)
         if self.interpolation_method == "uniform":
             return distant_frames[rng.choice(distant_frames.size, size=n_drawn, replace=False)]
-        # Interpolate all candidates before the gap is applied: on unsorted pulls numpy.interp depends on the query set.
+        # Interpolate at all candidates, not only at the distant ones: if the pulls are unsorted, the result of
+        # numpy.interp for a frame depends on the other frames that it is asked for.
         relevance = interpolated(candidates, pulled, rewards, self.interpolation_method)[is_apart]
         probabilities = softmax_probabilities(relevance, self.temperature)
         return distant_frames[rng.choice(distant_frames.size, size=n_drawn, p=probabilities, replace=False)]
@@ -245,7 +252,7 @@ class FocusReleased(FrameSampler):
     def _windows(self, video: VideoInfo, centres: IntArray) -> list[tuple[int, int, int, int]]:
         """(start, stop, fine pulls, evenly spaced ones among them) of the window around each centre."""
         n_segments = self._n_coarse_segments(video)
-        # Fine pulls are at most as far apart as arms.
+        # Fine pulls must not be farther apart than arms.
         stride = min(max(1, round(self.fine_every_sec * video.fps)), max(1, video.n_frames // n_segments))
         half_seconds = self.region_half_window_sec
         if half_seconds is None:
@@ -273,12 +280,12 @@ def _centres(clips: Clips) -> IntArray:
 
 
 def evenly_inside(start: int, stop: int, n: int) -> IntArray:
-    """Return the middle of each of `n` equal parts of `[start, stop)`; one middle if it has at most `n` frames."""
+    """Return the middles of `n` equal parts of `[start, stop)`; a range of at most `n` frames has one middle."""
     length = stop - start
     if n == 0:
         return np.empty(0, dtype=np.int64)
     if length <= n:
         return np.array([(start + stop - 1) // 2])
-    # Keep this order of operations: another one rounds to other frames.
+    # Keep this order of operations: another order could round to other frames.
     part = length / n
     return np.minimum(start + (np.arange(n) * part + part / 2).astype(np.int64), stop - 1)

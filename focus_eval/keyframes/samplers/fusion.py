@@ -1,8 +1,8 @@
 """Where is evidence, given a scan of the whole video and sparse pulls of a better encoder?
 
-Scan and pulls are modelled as two Gaussian channels: away from evidence they correlate by `rho`; an event that raises
-the pulls' channel by `h` raises the scan by `q h` (both in standard deviations). The density of evidence is the
-likelihood ratio of "event" to "none", averaged over the unknown value of the pulls' channel.
+Scan and pulls are modelled as two Gaussian channels. Away from evidence their correlation is `rho`. An event that
+raises the channel of the pulls by `h` standard deviations raises the scan by `q h`. The density of evidence at a moment
+is the likelihood ratio of "event" to "no event", averaged over the unknown value of the pulls' channel there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Prior:
     """Assumptions about events and encoders before a video is seen.
 
     Args:
-        h: height of an event.
+        h: height of an event, in standard deviations.
         cap: height above which values are clipped, so that no single moment outweighs all others.
-        rho_prior: correlation of the two encoders, with the weight of `prior_pulls` pulls.
+        rho_prior, prior_pulls: assumed correlation of the two encoders, and the number of pulls whose weight it has.
         fade_seconds: time constant over which a pull informs its surroundings.
-        nugget: share of a pull's surprise that concerns its frame alone.
+        nugget: share of a pull's deviation from its expected value that tells nothing about neighbouring frames.
     """
 
     h: float = 1.5
@@ -40,8 +40,8 @@ class Regression:
     """Regression of the pulls' logits on the scan.
 
     Args:
-        slope: logits per standard deviation of the scan.
-        residuals: logits minus their mean and the scan's part, `(n_pulls,)`.
+        slope: change of the logits per standard deviation of the scan.
+        residuals: logits minus their mean and the part that the scan predicts, `(n_pulls,)`.
         residual_variance: variance of the residuals, corrected for two fitted values, at least 1e-4.
     """
 
@@ -61,7 +61,7 @@ class Regression:
 
     @property
     def q(self) -> float:
-        """Assumed height of an event in the scan over that in the logits: twice `rho`, at most .9, at least `rho`."""
+        """Assumed ratio of an event's height in the scan to that in the logits: `2 rho`, at most .9, at least `rho`."""
         return max(self.rho, min(0.9, 2.0 * self.rho))
 
 
@@ -79,7 +79,7 @@ def regression(scan: FloatArray, logits: FloatArray, prior: Prior) -> Regression
     variance = max(float(scan.var()), 0.05)
     spread = max(float(logits.std()), 1e-6)
     covariance = float(((scan - scan.mean()) * (logits - logits.mean())).mean())
-    # Pulls were chosen where the scan is high; correct the prior slope for that selection.
+    # Pulls were made where the scan is high, which changes the variance: correct the prior slope for that.
     selected = np.sqrt(max(variance * prior.rho_prior**2 + 1.0 - prior.rho_prior**2, 0.05))
     slope = (1 - trust_in_prior) * covariance / variance + trust_in_prior * prior.rho_prior * spread / selected
     residuals = logits - logits.mean() - slope * (scan - scan.mean())
@@ -100,7 +100,7 @@ def density_of(
 def fused_heights(
     times: FloatArray, scan: FloatArray, pull_times: FloatArray, fit: Regression, prior: Prior
 ) -> tuple[FloatArray, float]:
-    """Return the height of each moment that both channels together lead to expect, and the weight of the pulls in it.
+    """Return the height at each moment, expected from both channels together, and the weight of the pulls in it.
 
     The arguments are those of `density_of`.
     """
@@ -127,13 +127,13 @@ def contrast(density: FloatArray, times: FloatArray) -> FloatArray:
     """Return `density` squared over its mean within 8 seconds, so that local peaks weigh more."""
     rate = (times.size - 1) / (times[-1] - times[0]) if times.size > 1 else 1.0
     around = moving_mean(density, int(CONTRAST_SECONDS * rate + 1e-9))
-    # Numerator and denominator are both 0 where one outlier of the scan dwarfs everything else.
+    # If one outlier of the scan dwarfs everything else, numerator and denominator round to 0: the result is 0 then.
     return np.divide(density**2, around, out=np.zeros_like(density), where=around > 0)
 
 
 def moving_mean(values: FloatArray, half: int) -> FloatArray:
     """Return the mean of each value and up to `half` neighbours on each side, fewer at the ends."""
-    # Running sums would lose small values to the rounding errors of large ones.
+    # Convolve instead of using running sums, in which rounding errors of large values would drown small ones.
     window, n = np.ones(2 * half + 1), values.size
     total, count = (np.convolve(row, window)[half : half + n] for row in (values, np.ones(n)))
     mean: FloatArray = total / count

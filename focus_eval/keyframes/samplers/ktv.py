@@ -14,7 +14,7 @@ from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRe
 from focus_eval.keyframes.samplers.coverage import unit_rows
 from focus_eval.keyframes.samplers.uniform import at_most_one_fps
 
-# k-means stops when the mean distance to the nearest centre falls by less.
+# k-means stops when a step lowers the mean distance to the nearest centre by less than this.
 LEAST_GAIN = 1e-6
 
 
@@ -22,13 +22,13 @@ LEAST_GAIN = 1e-6
 class Ktv(FrameSampler):
     """k-means of the candidates' embeddings in `k` clusters; the frame nearest to each centre.
 
-    KTV's first stage, keyframes without the question; its second, which reduces tokens within a frame, belongs to the
-    model. Here the embeddings are the encoder's, of length 1. The clusters start as equal parts of the video in time
-    instead of at random, so that nothing is drawn. A cluster that loses all its frames is replaced by a frame in the
-    widest gap.
+    This is KTV's first stage, which chooses keyframes without the question. The second stage, which reduces tokens
+    within a frame, belongs to the model. Here the embeddings are the encoder's, at length 1. The clusters start as
+    equal parts of the video in time instead of at random, so that there are no random draws. A cluster that loses all
+    its frames is replaced by a frame in the widest gap.
 
     Args:
-        n_candidates: most candidates, evenly spaced; one a second in videos that give fewer.
+        n_candidates: limit on the number of candidates, evenly spaced; shorter videos have one candidate a second.
     """
 
     name: ClassVar[str] = "ktv"
@@ -52,7 +52,7 @@ class Ktv(FrameSampler):
         return Choice(keyframes=keyframes, facts={**facts, "from_widest_gaps": n - int(candidates.size)})
 
     def count_pulls(self, video: VideoInfo, *, k: int, seed: int = 0) -> int:
-        """Return the number of candidates, or 0 if they are all keyframes."""
+        """Return the number of candidates; 0 if all of them become keyframes, so that none need be embedded."""
         n = min(k, video.n_frames)
         candidates = at_most_one_fps(video, max(n, self.n_candidates)).size
         return int(candidates) if candidates > n else 0
@@ -62,7 +62,7 @@ def nearest_to_centres(points: FloatArray, n: int) -> IntArray:
     """Return for each cluster of k-means the point nearest to its centre, ascending, at most `n`.
 
     Args:
-        points: shape `(n_points, d)`, neighbours similar: the clusters start as equal runs of points.
+        points: shape `(n_points, d)`, in an order in which neighbours are similar: clusters start as equal runs of it.
         n: initial clusters, at most `n_points`; one that loses all its points disappears.
     """
     from scipy.cluster.vq import kmeans, vq

@@ -42,10 +42,12 @@ def log_odds(relevance: FloatArray) -> FloatArray:
 
 
 class RelevanceSource(ABC):
-    """Relevance of one video's frames to one query, as a ledger pulls it. Everything but relevance refuses by default.
+    """Relevance of one video's frames to one query, as a ledger pulls it.
+
+    A subclass must give relevance; by default all other outputs raise EncoderError.
 
     Attributes:
-        name: of the encoder, for messages; "" for the name of the class.
+        name: the encoder's name in messages; if "", messages use the name of the class.
         forwards: encoder forwards made so far.
     """
 
@@ -61,23 +63,23 @@ class RelevanceSource(ABC):
         return getattr(type(self), method) is not getattr(RelevanceSource, method)
 
     def logits(self, frames: IntArray) -> FloatArray:
-        """Return raw logits of `frames`, `(n,)`."""
+        """Return raw logits of `frames`, `(n,)`; by default raise EncoderError."""
         raise EncoderError(f"{self.readable_name} gives no raw logits; use one that does (clip, siglip)")
 
     def embeddings(self, frames: IntArray) -> tuple[NDArray[np.float64], FloatArray]:
-        """Return the embeddings of `frames`, `(n, d)`, and of the query, `(d,)`."""
+        """Return the embeddings of `frames`, `(n, d)`, and of the query, `(d,)`; by default raise EncoderError."""
         raise EncoderError(f"{self.readable_name} gives no embeddings; use an encoder that does (clip, siglip)")
 
     def relevance_and_logits(self, frames: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return relevance and logits, both `(n,)`; a source that overrides this passes over the frames once."""
+        """Return relevance and logits, both `(n,)`; override it to get both from one pass over the frames."""
         return self(frames), self.logits(frames)
 
     def relevance_and_embeddings(self, frames: IntArray) -> tuple[FloatArray, NDArray[np.float64]]:
-        """Return relevance `(n,)` and embeddings `(n, d)`; a source that overrides this passes over the frames once."""
+        """Return relevance `(n,)` and embeddings `(n, d)`; override it to get both from one pass over the frames."""
         return self(frames), self.embeddings(frames)[0]
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
-        """Return the relevance of `frames` to another text, `(n,)`."""
+        """Return the relevance of `frames` to `text`, `(n,)`; by default raise EncoderError."""
         raise EncoderError(f"{self.readable_name} gives relevance to the question alone, not to {text[:80]!r}")
 
     @property
@@ -87,14 +89,14 @@ class RelevanceSource(ABC):
 
 
 class FunctionSource(RelevanceSource):
-    """Relevance from a plain function of frames; None refuses every pull."""
+    """Relevance from a plain function of frames; without a function every pull is refused."""
 
     def __init__(self, function: RelevanceFn | None) -> None:
         self.name = str(getattr(function, "name", "") or getattr(function, "__name__", type(function).__name__))
         self._function = function
 
     def __call__(self, frames: IntArray) -> FloatArray:
-        """Return what the function gives; raise InvalidInput without one."""
+        """Return the function's result for `frames`; raise InvalidInput if there is no function."""
         if self._function is None:
             raise InvalidInput(f"{frames.size} frames pulled, but there is no encoder")
         return self._function(frames)
@@ -114,7 +116,7 @@ class Ledger:
     Args:
         pull: a source, or a plain function that gives relevance of an int64 array of frames.
         video: bounds of the frame indices.
-        budget: most pulls allowed, scans and looks not counted; None for no limit.
+        budget: limit on the number of pulls, without scans and looks; None for no limit.
         scan: gives the scan encoder's raw logits of an array of frames, shape `(n,)`; None without such an encoder.
         look: gives the pictures of frames, given a longest side in pixels or None for full size; None without pictures.
         query: the text that `pull` compares frames with.
@@ -208,7 +210,7 @@ class Ledger:
         """Pull `frames` in one batch and return their relevance in [0, 1], shape `(n,)`.
 
         Args:
-            query: text to compare the frames with, None for the question; every (frame, text) is a pull of its own.
+            query: text to compare the frames with; None for the question. Each pair of frame and text is one pull.
 
         Raises:
             SamplerError: a frame out of range, repeated, or above the budget.
@@ -229,7 +231,7 @@ class Ledger:
         return values
 
     def known_embeddings(self, frames: IntArray) -> NDArray[np.float64] | None:
-        """Return the kept embeddings `(n, d)` of pulled frames; None if those of any frame were not kept."""
+        """Return the kept embeddings `(n, d)` of `frames`; None if the embedding of any of them was not kept."""
         images = [(self._embedding_by_frame or {}).get(frame) for frame in frames.tolist()]
         return None if any(image is None for image in images) else np.array(images)
 
@@ -255,7 +257,8 @@ class Ledger:
         """Return the pictures of `frames` in their order, RGB uint8 `(height, width, 3)`; counts no pulls.
 
         Args:
-            frames: distinct within a call; may have been pulled or looked at before. Every call is recorded.
+            frames: distinct within one call; frames that were pulled or looked at before are allowed. Each look is
+                recorded.
             size: longest side in pixels, from 1; larger pictures are shrunk. None for their own size.
 
         Raises:
@@ -319,7 +322,7 @@ class Ledger:
         frames = self._pullable(frames)
         relevance, images = self._pull.relevance_and_embeddings(frames)
         values = _checked_values(relevance, frames, low=0.0, high=1.0)
-        if images is not None:  # None from a ledger in another process, whose encoder has no embeddings
+        if images is not None:  # a ledger in another process gives None if its encoder has no embeddings
             _check_images(images, frames)
         self._record(frames, values)
         return values, images
@@ -362,7 +365,7 @@ class Ledger:
         return values
 
     def _pullable(self, frames: IntArray) -> IntArray:
-        """`frames`, checked: none pulled before or outside the video, and the budget holds them."""
+        """`frames` as int64; raises BrokenContract for a repeated frame, one outside the video or too many pulls."""
         return self._within_budget(self._checked(frames, self._is_pulled, "pulled"))
 
     def _within_budget(self, frames: IntArray) -> IntArray:
@@ -374,7 +377,7 @@ class Ledger:
     def _checked(self, frames: IntArray, is_known: NDArray[np.bool_], verb: str) -> IntArray:
         """Return `frames` as int64; raise BrokenContract for one outside the video or repeated.
 
-        A frame that is True in `is_known` counts as repeated; `verb` is for the message.
+        A frame also counts as repeated if `is_known` is True for it. `verb` says in the message what was done with it.
         """
         frames = frozen_ints(frames)
         outside = (frames < 0) | (frames >= self._video.n_frames)

@@ -17,15 +17,15 @@ LEAST_GROWTH, MOST_SWAPS = 1.02, 200
 
 @dataclass(frozen=True, kw_only=True)
 class MaxInfo(FrameSampler):
-    """Rows of the largest volume of the candidates' embeddings, reduced to their leading left singular vectors.
+    """Rows of the largest volume in the candidates' embeddings, reduced to their leading left singular vectors.
 
-    The paper leaves the number of candidates and of vectors open: here `n_candidates` even frames, and the singular
-    vectors that carry `energy` of the squared singular values, at most `k` of them. A square block of that many rows
-    comes first, then one row after the other that adds most volume (rectangular max-volume, Mikhalev and Oseledets
-    2018). The query plays no part.
+    The paper does not state the numbers of candidates and of vectors. Here there are `n_candidates` even frames, and as
+    many singular vectors as carry the share `energy` of the squared singular values, at most `k`. First a square block
+    of as many rows as vectors is chosen, then one row after another that adds the most volume (rectangular max-volume,
+    Mikhalev and Oseledets 2018). The query is not used.
 
     Args:
-        n_candidates: evenly spaced candidates, and so the most keyframes.
+        n_candidates: number of evenly spaced candidates, which also limits the number of keyframes.
         energy: share of the squared singular values that is kept.
     """
 
@@ -62,8 +62,8 @@ def largest_volume_rows(matrix: FloatArray, n: int) -> IntArray:
     added greedily. Columns of `matrix` must be independent, and `rank <= n <= n_rows`.
     """
     rows = _pivot_rows(matrix)
-    # Coordinates of every row in the basis of chosen rows: swapping row i for j scales the volume by |coefficients[i,
-    # j]|.
+    # Coordinates of every row in the basis of the chosen rows. Putting row i in the place of the j-th chosen row
+    # multiplies the volume by |coefficients[i, j]|.
     coefficients = np.linalg.solve(matrix[rows].T, matrix.T).T
     for _ in range(MOST_SWAPS):
         i, j = divmod(int(np.abs(coefficients).argmax()), rows.size)

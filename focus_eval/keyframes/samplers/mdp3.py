@@ -13,7 +13,7 @@ from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRe
 from focus_eval.keyframes.samplers.coverage import unit_rows
 from focus_eval.keyframes.samplers.uniform import even_frames
 
-# Floor of the residual before its logarithm; it is 0 for a frame that adds nothing.
+# Lower limit of a residual, so that its logarithm is finite: a frame that adds nothing has residual 0.
 LEAST_RESIDUAL = 1e-10
 
 
@@ -21,17 +21,17 @@ LEAST_RESIDUAL = 1e-10
 class Mdp3(FrameSampler):
     """Maximise `(2 / lambda) sum ln k(query, frame) + logdet K` over `k` frames, segment after segment.
 
-    A dynamic programme over the number of frames from each segment of candidates; within a segment greedy steps of a
-    Cholesky factor, conditioned on the last frame chosen before the segment. `K` is the multi-scale Gaussian kernel of
-    the normalised embeddings.
+    A dynamic programme decides how many frames each segment of candidates gives. Within a segment, frames are added
+    greedily with a Cholesky factor, conditioned on the last frame chosen before the segment. `K` is the multi-scale
+    Gaussian kernel of the normalised embeddings.
 
-    With several segments this differs from the authors' code on purpose: their programme counts the frame that a
-    segment is conditioned on twice; this one maximises the paper's objective.
+    With several segments this differs from the authors' code on purpose. Their programme counts the frame that a
+    segment is conditioned on twice; this one maximises the objective of the paper.
 
     Args:
-        n_candidates: evenly spaced candidates, and so the most keyframes.
-        balance: lambda; lower weighs relevance more, against diversity.
-        segment_size: candidates per segment; one segment of all if `k` is larger.
+        n_candidates: number of evenly spaced candidates, which also limits the number of keyframes.
+        balance: lambda; a lower value gives relevance more weight, and diversity less.
+        segment_size: number of candidates per segment; if `k` is larger, all candidates are one segment.
     """
 
     name: ClassVar[str] = "mdp3"

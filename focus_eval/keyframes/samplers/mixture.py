@@ -23,15 +23,15 @@ _REFUSED_DECLARATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture(FrameSampler):
-    """Every second keyframe of one sampler, then those of another that are no near twins.
+    """Half of the keyframes of one sampler, then those of a second sampler that are not near them in time.
 
-    Places that are left go to other keyframes of the first, then to the widest gaps. Both samplers choose `k` keyframes
-    and get relevance and pictures alone. A frame that both pull is pulled once; the facts count the pulls of the first,
-    and those that the second adds.
+    Places that are left go to other keyframes of the first sampler, then to the widest gaps. Both samplers choose `k`
+    keyframes and may use relevance and pictures only. A frame that both pull is pulled once. The facts count the pulls
+    of the first sampler, and the pulls that the second one adds.
 
     Args:
         first, second: samplers with their options, e.g. `aks:max_depth=3`.
-        twin_seconds: a keyframe of the second this near to a chosen one, or nearer, is a twin.
+        twin_seconds: a keyframe of the second sampler is left out if it is at most this far from one of the first.
     """
 
     name: ClassVar[str] = "mixture"
@@ -59,7 +59,7 @@ class Mixture(FrameSampler):
         return [make_sampler(self.first), make_sampler(self.second)]
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Return every second keyframe of the first sampler, then those of the second that are no near twins."""
+        """Return half of the first sampler's keyframes, then the second's keyframes that are not near them."""
         n_first = (request.n_wanted + 1) // 2
         first, second = (
             part.select(
@@ -93,12 +93,12 @@ class Mixture(FrameSampler):
         return Choice(keyframes=choice.keyframes, facts={**choice.facts, **facts})
 
     def infeasible_reason(self, video: VideoInfo, *, k: int) -> str | None:
-        """Return None: gaps are filled where the parts choose too few."""
+        """Return None: if the two samplers choose too few frames, gaps are filled."""
         return None
 
 
 class _SharedPulls:
-    """Relevance through a ledger that pulls a frame once, however often it is asked for."""
+    """Relevance through a ledger; a frame is pulled once, even if both samplers request it."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

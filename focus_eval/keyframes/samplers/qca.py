@@ -25,12 +25,12 @@ Embeddings = NDArray[np.float32]
 class Qca(FrameSampler):
     """Divide `k` among equal segments by content and relevance; in each take relevant frames that differ.
 
-    The authors compute distances in half precision on a GPU; here they are float32. Their code fails with fewer
-    candidates than segments; here that is Top-K, named in the facts.
+    The authors compute distances in half precision on a GPU; here they are in float32. With fewer candidates than
+    segments the authors' code fails; here the most relevant candidates are returned, and the facts say so.
 
     Args:
         segments: equal parts of the 1-fps candidates.
-        gamma: smallest relevance of a candidate as a share of its segment's highest.
+        gamma: smallest relevance of a candidate, as a share of the highest relevance in its segment.
         beta: weight of content against relevance when `k` is divided, in [0, 1].
         temperature: of the softmax over the segments' mean relevance.
     """
@@ -58,7 +58,7 @@ class Qca(FrameSampler):
         if n == 0:
             return Choice(keyframes=candidates, facts=facts)
         relevance, images = request.ledger.relevance_and_embeddings(candidates)
-        assert images is not None  # `needs_embeddings`: `select` has refused an encoder without any
+        assert images is not None  # `select` refuses encoders without embeddings, since `needs_embeddings` is set
         if n < self.segments:
             return Choice(keyframes=candidates[best_first(relevance)[:k]], facts={**facts, "fallback": "topk"})
         unit = images.astype(np.float32)
@@ -116,7 +116,8 @@ def softmax(values: FloatArray, temperature: float) -> FloatArray:
 def segment_budgets(weights: FloatArray, sizes: IntArray, k: int) -> IntArray:
     """Return the number of frames from each segment, `(n_segments,)`, at most its size; sum `min(k, sum(sizes))`.
 
-    Largest remainders first, as if all segments had the smallest size; the rest is given out in order of weight.
+    First, frames are divided by largest remainders, at most as many per segment as the smallest one has. The frames
+    that are left are given to the segments in order of weight.
     """
     smallest, n = int(sizes.min()), weights.size
     guaranteed = min(k, smallest * n)

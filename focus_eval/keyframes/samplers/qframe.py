@@ -20,12 +20,12 @@ class QFrame(FrameSampler):
     """Rank candidates by log-softmax of the raw logits plus Gumbel noise; better ranks keep more pixels.
 
     The paper gives the sizes for the token budget of 8 frames: ranks 1-4 at 1/2 of width and height, the next 8 at 1/4,
-    the next 32 at 1/8. Here they grow in proportion to `k`: `k // 2`, `k` and `4 * k` ranks, as far as there are
-    candidates; so it returns more than `k` frames, each with its scale.
+    the next 32 at 1/8. Here the numbers of ranks grow in proportion to `k`: `k // 2`, `k` and `4 * k`, as far as there
+    are candidates. The sampler therefore returns more than `k` frames, each with its scale.
 
     Args:
-        n_candidates: most candidates, evenly spaced; one a second if that gives fewer.
-        temperature: divides the logits.
+        n_candidates: limit on the number of candidates, evenly spaced; shorter videos have one candidate a second.
+        temperature: divisor of the logits.
         fixed_frames: return the `k` best at full size instead.
     """
 
@@ -44,7 +44,7 @@ class QFrame(FrameSampler):
         """Rank the candidates by noisy logits; return the best `k` at full size, or more frames in three sizes."""
         candidates = self.candidates(request.video)
         logits = request.ledger.logits(candidates) / self.temperature
-        # Logits and log softmax differ by a constant, which changes no rank.
+        # Rank by logits instead of their log-softmax: the two differ by a constant, which changes no rank.
         ranked = candidates[best_first(logits + request.rng.gumbel(size=logits.size))]
         facts = {"candidates": int(candidates.size)}
         if self.fixed_frames:
@@ -57,7 +57,7 @@ class QFrame(FrameSampler):
         return empty_grid_reason(self.candidates(video))
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return the candidates, and as many keyframes as there are ranks for them; None if there are none."""
+        """Return the candidates as pulls, and the number of keyframes; None if the video gives no candidate."""
         n_ranks, candidates = k if self.fixed_frames else self.scales(k).size, self.candidates(video)
         if not candidates.size:
             return None

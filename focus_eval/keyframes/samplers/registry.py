@@ -79,7 +79,7 @@ def sampler_name(name: str) -> str:
 
 
 def make_sampler(name: str, **options: object) -> FrameSampler:
-    """Return the sampler `name` with `options`, the rest at their defaults.
+    """Return the sampler `name` with `options`; options that are not given keep their defaults.
 
     >>> make_sampler("focus:clip_seconds=8", alpha=0.1).options["alpha"]
     0.1

@@ -1,6 +1,7 @@
 """Which keyframes cover the most evidence, if a cheap encoder scans the video and an expensive one pulls few frames?
 
-Its two controls: the scan alone, and both encoders on every frame of the grid.
+Besides `ScanCover` there are two controls: `ScanOnly`, without pulls, and `AllFrames`, with both encoders on every
+frame of the grid.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from focus_eval.keyframes.samplers.scanning import ScanningSampler
 from focus_eval.keyframes.samplers.uniform import even_frames
 
 LEAST_PULLS = 4
-# Below this correlation with the main encoder a scan tells nothing of where to look.
+# If the correlation of scan and main encoder is lower than this, the scan does not tell where to pull.
 WEAKEST_RHO = 0.15
 EVENT_STEP = 2
 
@@ -36,18 +37,18 @@ class ScanCover(ScanningSampler):
 
     Args:
         share: the budget in forwards of the main encoder, as a share of the frames of the video at 25 fps.
-        shared_by: average questions of a video; they share the scan, so that each pays that part of it.
-        scan_hz: most frames scanned a second.
-        scan_budget_share: most of the budget that the scan may take.
-        even_share: part of the pulls that is spread evenly.
-        cell_seconds: length of a cell; the other pulls lie in different cells. Once all cells are pulled, the rest of
-            the budget is not spent.
+        shared_by: average number of questions per video; they share the scan, and each pays an equal part of it.
+        scan_hz: limit on the frames scanned per second of video.
+        scan_budget_share: largest share of the budget that the scan may take.
+        even_share: share of the pulls that is spread evenly over the video.
+        cell_seconds: length of a cell in seconds; each of the other pulls lies in a cell of its own. If all cells are
+            pulled, the rest of the budget is not spent.
         h, cap, rho_prior, prior_pulls, fade_seconds, nugget: see `fusion.Prior`.
         fallback: "even_cover": continue as `even_cover`, with a second batch, if scan and even pulls correlate by less
             than .15 on this video.
         value: see `coverage.best_cover`.
-        density: "likelihood_ratio" of single moments (see `fusion`), or "events": half of it, half the likelihood of
-            events in both channels together, covered within 1, 2, 3 and 5 seconds at once (see `event_cover`).
+        density: "likelihood_ratio" of single moments (see `fusion`), or "events": the mean of that density and of the
+            likelihood of events in both channels together, covered within 1, 2, 3 and 5 seconds (see `event_cover`).
     """
 
     name: ClassVar[str] = "scan_cover"
@@ -101,7 +102,7 @@ class ScanCover(ScanningSampler):
         return covering_choice(pulls.frames, pulls.relevance, whole, request, facts, value=self.value)
 
     def expected_pulls(self, video: VideoInfo, *, k: int) -> ExpectedPulls | None:
-        """Return scan and pulls, the promising ones as if each cell, and each grid frame in it, were equally so."""
+        """Return scan and pulls; promising pulls are counted as if all cells, and all frames in a cell, were equal."""
         scanned, n_pulls = self.spending(video, self.cost_of_scan(None))
         if n_pulls < LEAST_PULLS:
             return ExpectedPulls(scanned=scanned)
@@ -135,7 +136,7 @@ class ScanCover(ScanningSampler):
 
     def promising(self, view: ScanView, n: int) -> IntArray:
         """Return the grid frame of highest expected density in each of the `n` best cells, ascending."""
-        # Average five points: a single high frame is more often noise.
+        # Average five points, because a single high frame is usually noise.
         expected = fusion.moving_mean(fusion.scan_density(view.times, view.scan, self.prior), 2)
         cell = self.cells(view.times)
         best_first = np.lexsort((-expected, cell))
@@ -177,7 +178,7 @@ class ScanView:
     Args:
         grid, times: frames at which density is estimated, and their seconds, `(n_grid,)`.
         scanned_at, values: seconds of the scanned frames, ascending, and their logits, `(n_scanned,)`.
-        scan: the standardised scan at `times`.
+        scan: the scan at `times`, standardised.
     """
 
     video: VideoInfo
@@ -201,7 +202,7 @@ class ScanView:
         return fusion.regression(at_pulls, pulls.logits, prior)
 
     def measured(self, pulls: Pulls) -> float:
-        """Return the correlation of both encoders estimated from the pulls without the prior, in [-1, 1]."""
+        """Return the correlation of both encoders in [-1, 1], estimated from the pulls alone, without the prior."""
         fit = self.regression(pulls, replace(fusion.Prior(), prior_pulls=0.0))
         return fit.slope / fit.sigma
 
@@ -224,7 +225,7 @@ class ScanView:
         facts = {"rho": fit.rho, "q": fit.q, "slope": fit.slope, "rho_measured": self.measured(pulls)}
         if with_events and np.ptp(pulls.logits) > 0 and density.sum() > 0:
             heights, _ = fusion.fused_heights(self.times, self.scan, pull_times, fit, prior)
-            # 2.5 points a second resolve events; the cost grows with the square of the points.
+            # Use every second point: 2.5 points a second are enough for events, and the cost grows with their square.
             coarse = slice(None, None, EVENT_STEP)
             events = np.interp(self.times, self.times[coarse], event_density(self.times[coarse], heights[coarse]))
             density = 0.5 * events + 0.5 * density / density.mean()
@@ -261,7 +262,9 @@ def evenly_pulled(video: VideoInfo, n: int, rng: np.random.Generator) -> IntArra
 
 @dataclass(frozen=True, kw_only=True)
 class ScanOnly(ScanningSampler):
-    """The whole budget pays for the scan, at most five frames a second; keyframes as `scan_cover` without pulls.
+    """Spends the whole budget on the scan, at most five frames a second, and chooses keyframes from the scan alone.
+
+    The coverage rule is that of `scan_cover`.
 
     Args:
         share, shared_by, value: as in `scan_cover`.
@@ -283,7 +286,7 @@ class ScanOnly(ScanningSampler):
         return view.covering(fusion.scan_density(view.times, view.scan, fusion.Prior()), request, self.value)
 
     def scanned(self, video: VideoInfo, cost: float) -> IntArray:
-        """Return the frames to scan, ascending; `cost` is a scan forward's in forwards of the main encoder."""
+        """Return the frames to scan, ascending; `cost` is that of a scan forward, in forwards of the main encoder."""
         n = int(self.share * coverage.SHARE_OF_FPS * video.duration_seconds * self.shared_by / cost + 1e-9)
         return self.scannable(video, coverage.middles(video, min(coverage.grid_frames(video).size, max(1, n))))
 
@@ -294,7 +297,7 @@ class ScanOnly(ScanningSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class AllFrames(ScanningSampler):
-    """Both encoders see five frames a second; keyframes are chosen as in `scan_cover`. An upper bound for sparse pulls.
+    """Both encoders see five frames a second; keyframes are chosen as in `scan_cover`: a ceiling for sparse pulls.
 
     Args:
         value: as in `scan_cover`.

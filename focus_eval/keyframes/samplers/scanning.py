@@ -23,13 +23,14 @@ class ScanningSampler(FrameSampler):
     True
 
     Args:
-        scan_encoder: a registered encoder, with options or without ("clip:model=ViT-B-32"). A simulation uses its
-            channel "fair" instead; it has others of its own ("good", "useless:cost=0.1").
+        scan_encoder: a registered encoder, with or without options ("clip:model=ViT-B-32"). A simulation uses its own
+            simulated encoder "fair" instead, or another one such as "good" or "useless:cost=0.1".
         relative_cost: cost of a forward of the scan encoder divided by that of the main encoder; by default the ratio
             of their multiply-adds, if known.
-        scan_decode: the frames to which a planned scan is moved: "all": none is moved; "reference": the nearest frames
-            that others refer to, which are decoded on the way anyway; "sync": the nearest sync frames, so that no other
-            is decoded. If the file lists no such frames, none is moved, and the row's facts record that.
+        scan_decode: which frames may be scanned. "all": every planned frame is scanned. "reference": planned frames are
+            moved to the nearest frames that others refer to, which must be decoded anyway. "sync": planned frames are
+            moved to the nearest sync frames, so that no other frame is decoded. If the file does not list such frames,
+            nothing is moved, and the row's facts record that.
     """
 
     needs_scan: ClassVar[bool] = True
@@ -39,7 +40,7 @@ class ScanningSampler(FrameSampler):
     scan_decode: ScanDecode = option("all")
 
     def cost_of_scan(self, scan_cost: float | None) -> float:
-        """Return the cost of a scan encoder's forward divided by the main encoder's: `relative_cost`, else `scan_cost`.
+        """Return the cost of a scan forward divided by that of a main forward: `relative_cost`, else `scan_cost`.
 
         Raises:
             InvalidInput: neither is known.

@@ -1,7 +1,7 @@
 """Moves keyframes that fell just outside a scene into it: the option `snap_seconds` of every sampler.
 
-Keyframes spread by expected recall may land beside a short scene, on a frame of little relevance, while a scored frame
-of the scene lies next to it.
+Keyframes that are spread by expected recall may land just beside a short scene, on a frame of little relevance,
+although a scored frame of the scene is close by.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ import numpy as np
 from focus_eval.core.types import IntArray, VideoInfo
 from focus_eval.keyframes.samplers.ledger import Ledger
 
-# Shares of the video's largest relevance: keyframes below the first may move, to frames above the second.
+# Shares of the largest relevance in the video. A keyframe with less than the first share may move, to a frame with at
+# least the second share.
 OUTSIDE_SHARE, INSIDE_SHARE = 0.25, 0.5
 
 
 def snapped_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo, *, seconds: float) -> tuple[IntArray, int]:
-    """Return `keyframes`, those outside a scene moved to its best scored frame, ascending, and the number moved.
+    """Return `keyframes`, ascending, with those just outside a scene moved into it, and the number of moved ones.
 
-    A keyframe that was not scored has the relevance between its scored neighbours. No two move to one frame.
+    A keyframe moves to the best scored frame of the scene within `seconds`. The relevance of a keyframe that was not
+    scored is interpolated between its scored neighbours. No two keyframes move to one frame.
 
     Args:
         keyframes: each frame once, `(n,)`.
-        seconds: furthest move, at the average rate.
+        seconds: longest move in seconds, at the average frame rate.
     """
     scored, relevance = ledger.pulls_in_time()
     if not np.isfinite(relevance).any():

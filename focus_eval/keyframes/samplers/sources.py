@@ -1,4 +1,4 @@
-"""Relevance, embeddings and pictures from arrays, on which samplers are tried without a video."""
+"""Relevance, embeddings and pictures from arrays, to try samplers without a video."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class ArraySource(RelevanceSource):
     name = "world"
 
     def __init__(self, relevance: FloatArray, *, seed: int = 0) -> None:
-        """Keep the relevance of every frame; nothing has been asked yet."""
+        """Keep the relevance of every frame and begin with no recorded calls."""
         self.values = np.asarray(relevance, dtype=float)
         self.calls: list[IntArray] = []
         self.scans: list[IntArray] = []
         self.other_pulls = 0
         self.reply: ExampleReplies = ""
-        self.kinds: set[str] = set()  # optional outputs of an encoder
+        self.kinds: set[str] = set()  # the optional outputs, such as logits, that were requested
         self._seed = seed
         self.query: FloatArray = np.random.default_rng([seed, 1]).normal(size=_DIMENSIONS)
 
@@ -64,7 +64,7 @@ class ArraySource(RelevanceSource):
         return self.values[frames], 20.0 * self.values[frames]
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
-        """Return relevance to another text: that of the question mixed with noise seeded by the text, `(n,)`."""
+        """Return relevance to another text, `(n,)`: the question's relevance mixed with noise seeded by the text."""
         self.other_pulls += frames.size
         self.kinds.add("texts")
         noise = np.random.default_rng([self._seed, *text.encode()]).random(self.values.size)

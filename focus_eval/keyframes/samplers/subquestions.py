@@ -19,7 +19,7 @@ is about, and cues that are near them. Write at most {n} short descriptions, one
 
 Question: {question}
 {options}"""
-# A longer line, or one with such a beginning, is not a list item.
+# A reply is not a list if it has a longer line, or if it begins like a refusal.
 MOST_CHARACTERS = 200
 REFUSAL = re.compile(
     r"\W*(i(['’]m| am) (sorry|afraid|unable|not)|i (can|do)(not|n?['’]t| not)|sorry(?=[,.!])|unfortunately|as an ai)\b",
@@ -31,12 +31,12 @@ REFUSAL = re.compile(
 class SubQuestions(AskingSampler):
     """An even grid is scored for the question and for each text that a model names; a frame's highest score counts.
 
-    T* finds the named objects with a detector, in ever finer grids of pictures. Here the encoder scores one even grid,
-    and keyframes are chosen as in `even_diverse`.
+    The published method, T*, finds the named objects with a detector, in ever finer grids of pictures. Here the encoder
+    scores one even grid, and keyframes are chosen as in `even_diverse`.
 
     Args:
-        pulls: frames of the grid, at least `k` if the video has them; each is encoded once for all texts.
-        texts: most texts that are used.
+        pulls: number of frames in the grid, at least `k` if the video has them; each is encoded once for all texts.
+        texts: limit on the number of texts that are used.
         diversity, fading_seconds: as in `even_diverse`.
     """
 
@@ -75,7 +75,7 @@ class SubQuestions(AskingSampler):
         prompt = PROMPT.format(n=self.texts, question=request.question, options=options).rstrip()
         reply = request.llm.ask(prompt, max_tokens=32 * self.texts)
         lines = [line.strip(" \t-*•0123456789.)") for line in reply.splitlines()]
-        # A line that ends in a colon announces the list.
+        # Skip lines that end in a colon: they announce the list.
         items = [line for line in lines if line and line[-1] != ":" and line != request.query]
         texts = list(dict.fromkeys(items))[: self.texts]
         if not texts or REFUSAL.match(reply) or max(map(len, texts)) > MOST_CHARACTERS:

@@ -43,10 +43,10 @@ class TopK(FrameSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class EvenTopK(EvenPulls):
-    """One pull at random in each of as many equal strata as `focus` plans pulls; the `k` most relevant frames.
+    """The `k` most relevant of evenly spread pulls: one random frame in each of as many equal strata as pulls.
 
-    The control that a second, closer look has to beat. If `k` exceeds the number of pulls, the middles of the widest
-    gaps are added, and the facts count them.
+    This is the control that any second, closer look has to beat. If `k` exceeds the number of pulls, frames in the
+    middle of the widest gaps are added, and the facts count them.
 
     Args:
         budget_of, pulls, every_seconds: number of pulls; by default as many as `focus` plans.
@@ -57,10 +57,7 @@ class EvenTopK(EvenPulls):
     role: ClassVar[Role] = "control"
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Pull one random frame in each of equal strata.
-
-        Return the best `k`, and middles of gaps if these are too few.
-        """
+        """Pull one random frame in each of equal strata and return the best `k`; fill gaps if there are too few."""
         video = request.video
         frames = one_in_each_stratum(video, self.n_pulls(video, k=request.k), request.coarse_rng)
         relevance = request.ledger.relevance(frames)
@@ -76,7 +73,7 @@ class EvenDiverse(EvenTopK):
     """The pulls of `even_topk`, and a greedy choice with a penalty on frames near a chosen one.
 
     Args:
-        diversity: penalty right beside a chosen frame, on relevance scaled to [0, 1] over the pulls.
+        diversity: penalty directly beside a chosen frame, subtracted from relevance scaled to [0, 1] over the pulls.
         fading_seconds: distance over which the penalty falls to 1 / e.
     """
 

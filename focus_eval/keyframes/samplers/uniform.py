@@ -27,7 +27,7 @@ class Uniform(FrameSampler):
 
 @dataclass(frozen=True, kw_only=True)
 class UniformOneFps(FrameSampler):
-    """One frame a second, or `uniform` if these are more than `k`: the published LLaVA-Video baseline.
+    """One frame a second, or as `uniform` if that gives more than `k` frames: the published LLaVA-Video baseline.
 
     A video of fewer than `k` seconds gives fewer than `k` frames, one of less than a second none.
     """
@@ -39,7 +39,7 @@ class UniformOneFps(FrameSampler):
     may_return_fewer: ClassVar[bool] = True
 
     def choose(self, request: SelectionRequest) -> Choice:
-        """Return one frame a second, or `k` even frames if these are more."""
+        """Return one frame a second, or `k` even frames if that gives more than `k`."""
         candidates = one_fps(request.video)
         if candidates.size <= request.k:
             return Choice(keyframes=candidates, facts={"candidates": int(candidates.size)})

@@ -19,10 +19,10 @@ Does this picture help to answer the question? Answer yes or no."""
 
 @dataclass(frozen=True, kw_only=True)
 class VlmTopK(AskingSampler):
-    """A model is asked about each frame of an even grid; the `k` of the highest probability of yes are kept.
+    """A model is asked about each frame of an even grid; the `k` frames with the highest probability of yes are kept.
 
-    FRAG asks about 256 frames at the model's own resolution, with a prompt of its own; here pictures are shrunk to
-    `size`. Of equal ones the earlier is kept.
+    The published method, FRAG, asks about 256 frames at the model's own resolution, with its own prompt; here pictures
+    are shrunk to `size`. Of equal frames the earlier is kept.
 
     Args:
         frames: number of frames in the grid; at least `k` if the video has them.
@@ -44,7 +44,7 @@ class VlmTopK(AskingSampler):
         options = "\n".join(request.options)
         prompt = PROMPT.format(question=request.question, options=options).replace("\n\n", "\n")
         yes: list[float] = []
-        # In groups: the pictures of an hour of video do not fit into memory.
+        # Ask in groups of 64, because the pictures of an hour of video do not fit into memory.
         for at in range(0, frames.size, 64):
             yes += request.llm.yes(prompt, request.ledger.look(frames[at : at + 64], size=self.size)).tolist()
         return Choice(keyframes=frames[best_first(np.array(yes))[: request.n_wanted]])

@@ -25,7 +25,7 @@ PEAK_DISTANCE_SHARE = 0.02
 PEAK_PROMINENCE_SHARE = 0.05
 SEGMENT_WEIGHTS = (0.4, 0.2, 0.3, 0.1)  # of length, mean, maximum and variance
 LEAST_IMPORTANCE = 0.05
-FORGETTING_FRAMES = 10.0  # similarity falls to 1/e over so many candidates, without embeddings
+FORGETTING_FRAMES = 10.0  # without embeddings, similarity falls to 1/e over this many candidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +171,10 @@ def coarsest_detail(relevance: FloatArray) -> FloatArray:
 
 
 def half_even_half_best(relevance: FloatArray, k: int) -> IntArray:
-    """Return `k // 2` evenly spaced candidates and the most relevant others, the later of equal ones; ascending."""
+    """Return `k` candidates, ascending: `k // 2` evenly spaced ones and the most relevant others.
+
+    Of equally relevant candidates the later one is taken.
+    """
     even = np.linspace(0, relevance.size - 1, k // 2).astype(np.int64)
     best = np.argsort(relevance, kind="stable")[::-1]
     positions = np.concatenate([np.unique(even), best[~np.isin(best, even)]])
@@ -196,7 +199,7 @@ def segment_importance(segments: IntArray, relevance: FloatArray) -> FloatArray:
 
 
 def important(importance: FloatArray) -> NDArray[np.bool_]:
-    """Return a mask of the segments to keep, `(n_segments,)`: of more than three, those far below the mean go."""
+    """Return a mask of the segments to keep, `(n_segments,)`: up to three all, of more those not far below the mean."""
     if importance.size <= 3:
         return np.ones(importance.shape, dtype=bool)
     is_important = importance >= max(LEAST_IMPORTANCE, importance.mean() - 1.2 * importance.std())
@@ -204,7 +207,10 @@ def important(importance: FloatArray) -> NDArray[np.bool_]:
 
 
 def segment_budgets(importance: FloatArray, k: int) -> IntArray:
-    """Divide `k` frames among segments: softmax of importance, floors, largest remainder; `(n_segments,)`."""
+    """Return the number of frames per segment, `(n_segments,)`: `k` in proportion to the softmax of importance.
+
+    Fractions are rounded by largest remainders.
+    """
     weights = np.exp(importance - importance.max())
     exact = k * (weights / weights.sum())
     budgets: IntArray = np.floor(exact).astype(np.int64)

@@ -19,9 +19,9 @@ from focus_eval.core.errors import InvalidInput
 from focus_eval.core.resources import open_unpacked, whole_texts
 from focus_eval.core.types import TimedText
 
-# A subtitle file of a ten-hour video has two megabytes; a larger file is something else.
+# Limit on the size of a subtitle file: that of a ten-hour video has two megabytes, so a larger file is no such file.
 MOST_BYTES = 50_000_000
-# UTF-32 before UTF-16, whose byte order mark is the beginning of UTF-32's.
+# UTF-32 must be tried before UTF-16, because its byte order mark begins with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -29,10 +29,10 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# First line of a cue: a number, then an arrow.
+# Line with the times of a cue: it begins with a digit and has an arrow.
 _CUE_TIMES = re.compile(r"^[^\S\n]*\d.*-->", re.MULTILINE)
 _READABLE_CUE_TIMES = re.compile(r"\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d+\s*-->\s*(?:\d+:)?\d{1,2}:\d{1,2}[,.]\d+")
-# The files of Video-MME hold each line in tags like these; their benchmark takes the text of the first pair.
+# Files of Video-MME have each line in such tags; the benchmark itself uses only the text in the first pair of tags.
 _FONT_TEXT = re.compile(r"<font[^>]*>(.*?)</font>")
 # Subtitle editors write positions and styles as in "{\an8}".
 _STYLE_MARK = re.compile(r"\{\\[^}]*\}")
@@ -53,8 +53,8 @@ def read_subtitles(
         offset_seconds: time on the file's clock at which the video begins; subtracted from all times.
         open_end_seconds: time on the file's clock at which a line without an end stops; None for the start of the
             following line.
-        encoding: of a file that is neither UTF-8 nor begins with a byte order mark, e.g. "cp1252". It is never guessed:
-            guesses take French for Czech.
+        encoding: encoding of the file, e.g. "cp1252", if it is not UTF-8 and has no byte order mark. It is never
+            guessed, because guesses mistake French for Czech.
 
     Raises:
         InvalidInput: no such file, or no subtitles; names the file and the first line that cannot be read.
@@ -77,7 +77,7 @@ def in_order_of_time(lines: tuple[TimedText, ...]) -> tuple[TimedText, ...]:
 def _read(
     path: Path, state: tuple[int, int], offset_seconds: float, open_end_seconds: float | None, encoding: str
 ) -> tuple[TimedText, ...]:
-    """The lines of a file, see `read_subtitles`; `state` tells a changed file. Raises OSError and ValueError."""
+    """The lines of a file, as in `read_subtitles`; a changed file has another `state`. Raises OSError, ValueError."""
     text = _decoded(_bytes_of(path), encoding)
     if not text.strip():
         return ()
@@ -102,7 +102,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _decoded(content: bytes, encoding: str) -> str:
-    """The text of a file. Raises ValueError for bytes of another encoding, or that are no text."""
+    """The text of a file. Raises ValueError if the bytes are not text in this encoding."""
     encoding = next((name for mark, name in _MARKS if content.startswith(mark)), encoding)
     if not encoding and b"\0" in content:
         raise ValueError("no text: it holds zero bytes; of UTF-16 name the encoding")
@@ -126,7 +126,7 @@ def _cue_spans(text: str) -> Iterator[tuple[float, float | None, str]]:
 
     text = text.lstrip()
     is_webvtt = text.startswith("WEBVTT")
-    # webvtt-py silently drops cues with unreadable times: refuse them here.
+    # Refuse cues with unreadable times here, because webvtt-py drops them silently.
     for match in _CUE_TIMES.finditer(text):
         number = text.count("\n", 0, match.start()) + 1
         if not _READABLE_CUE_TIMES.match(text, match.start()):
@@ -143,7 +143,7 @@ def _cue_spans(text: str) -> Iterator[tuple[float, float | None, str]]:
         font_text = None if is_webvtt else _FONT_TEXT.search(raw_text)
         words = _STYLE_MARK.sub("", plain_text if font_text is None else font_text[1]).strip()
         start, stop = map(Timestamp.from_string, (cue.start, cue.end))
-        # Add whole seconds and milliseconds as lmms-eval does: the last bit decides at which frame a line begins.
+        # Add seconds and milliseconds as lmms-eval does, because the last bit may decide at which frame a line begins.
         span = start.in_seconds() + start.milliseconds / 1000, stop.in_seconds() + stop.milliseconds / 1000
         yield *span, html.unescape(words) if is_webvtt else words
 

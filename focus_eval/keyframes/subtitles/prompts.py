@@ -28,11 +28,11 @@ SUBTITLE_LAYOUTS: tuple[SubtitleLayout, ...] = ("interleaved", "block")
 # Placeholder that lmms-eval writes for a picture between lines of text.
 PICTURE = "<image>"
 BLOCK_TITLE = "This video's subtitles are listed below: "
-# Arguments by which tasks of lmms-eval say how many even frames of their own a prompt is written for.
+# Arguments with which tasks of lmms-eval state for how many evenly spaced frames a prompt is written.
 FRAME_ARGUMENTS = ("frame_num", "num_frames", "max_num_frames", "insert_interleave_subtitles")
 OTHER_FRAMES = "prompt made for other frames"
 NO_SUBTITLES = "no subtitles available"
-# LongVideoBench widens a shorter interval to this about its middle.
+# LongVideoBench widens an interval that is shorter than this to this length, about its middle.
 _LEAST_SECONDS = 1.0
 
 
@@ -41,8 +41,9 @@ def shown_lines(
 ) -> tuple[TimedText, ...]:
     """Return the lines of the shown frames, each once, in the order of the rule.
 
-    "longvideobench": some frame lies strictly inside the line's interval, widened to 1 s about its middle if shorter;
-    in the order of the file. "videomme": some frame lies in [start, stop); ascending by start.
+    Rule "longvideobench": a line is returned if a frame lies strictly inside its interval, which is widened to 1 s
+    about its middle if it is shorter; lines are in the order of the file. Rule "videomme": a line is returned if a
+    frame lies in [start, stop); lines ascend by start.
 
     Args:
         lines: the video's subtitles in the order of the file.
@@ -54,7 +55,7 @@ def shown_lines(
         return tuple(line for line in lines if _is_inside_widened(line, times_seconds))
     numbers, other_times = set[int](), []
     for seconds in times_seconds:
-        # At a constant rate seconds * fps is a whole number, up to rounding.
+        # If the rate is constant, seconds * fps is a whole number, up to rounding.
         if isclose(seconds * fps, number := round(seconds * fps), abs_tol=1e-3):
             numbers.add(number)
         else:
@@ -100,7 +101,7 @@ def block_text(lines: Iterable[TimedText], *, absence: str = "") -> str:
     """Return the lines under `BLOCK_TITLE`, with a line break at the end.
 
     Args:
-        absence: text in place of the lines of a video that has none.
+        absence: text that replaces the lines if the video has none.
     """
     return f"{BLOCK_TITLE}\n{absence or text_of_parts(line.text for line in lines)}\n"
 
@@ -120,7 +121,7 @@ def other_frames_note(prompt: str, arguments: Mapping[str, object], *, n_shown: 
         prompt: the text that the model got.
         arguments: of the task; those in `FRAME_ARGUMENTS` count.
         n_shown: number of pictures shown; None if not known.
-        is_even: True if the shown frames are, or may be, those that the task would take itself: evenly spaced ones.
+        is_even: True if the shown frames are, or may be, the evenly spaced ones that the task itself would take.
     """
     n_pictures = prompt.count(PICTURE)
     stated_arguments = {name: arguments[name] for name in FRAME_ARGUMENTS if arguments.get(name)}

@@ -1,4 +1,4 @@
-"""`focus-eval check` and `simulate`: a sampler's promises, and its results in simulated worlds."""
+"""`focus-eval check` tests whether a sampler keeps the contract; `simulate` runs samplers in simulated worlds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _declared(sampler: str, verdict: CheckResult) -> str:
 
 
 def _print_promises(verdict: CheckResult) -> None:
-    """Print a line for each promise: kept, or broken with its smallest case; those not tried are left out."""
+    """Print for each tested promise whether the sampler keeps it, and the smallest case of a broken promise."""
     from focus_eval.lab.contract import PROMISES
 
     broken = {entry.promise: entry for entry in verdict.broken}
@@ -101,7 +101,7 @@ ScanRelevanceOption = Annotated[
 
 
 def replayed(relevance: Path | None, scan_relevance: Path | None) -> dict[str, object]:
-    """Return the settings of a simulation for the options --relevance and --scan-relevance, without those not given."""
+    """Return the settings of a simulation for those of the options --relevance and --scan-relevance that are given."""
     if scan_relevance is not None and relevance is None:
         raise typer.BadParameter("goes with --relevance", param_hint="--scan-relevance")
     folders = {"recorded": relevance, "scan_recorded": scan_relevance}
@@ -125,7 +125,7 @@ def simulate(
     from focus_eval.lab.simulation import with_fresh_seed
 
     loaded = load_simulation(config).model_copy(update=replayed(relevance, scan_relevance))
-    loaded.check_baseline()  # fail before a simulation of minutes
+    loaded.check_baseline()  # fail now, not after minutes of simulation
     folder = out or Path("results/runs") / loaded.name
     loaded = with_fresh_seed(loaded, folder)
     print_infeasible(loaded, limit=limit)
@@ -160,7 +160,7 @@ def print_infeasible(config: SimulationConfig, *, limit: int | None = None) -> N
 
 
 def run_with_progress(loaded: SimulationConfig, folder: Path, *, limit: int | None, workers: int = 2) -> None:
-    """Run a simulation under a progress bar; `limit`: only the first videos of each world."""
+    """Run a simulation, on the first `limit` videos of each world if given, and show a progress bar."""
     from focus_eval.lab.simulation import run_simulation
 
     with say_how_to_continue("finished questions"), count_progress("simulate", "rows") as progress:

@@ -1,4 +1,4 @@
-"""`focus-eval compare-samplers`: from a sampler to a verdict, on one page."""
+"""`focus-eval compare-samplers` compares a new sampler with others and writes the verdict as one page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from focus_eval.lab.verdict import Rival, RivalComparison
 
 _K = [8, 32]
-# Percent of the frames at which controls run for the frontier.
+# Budgets of the frontier's controls, in percent of the video's frames.
 _FRONTIER_PERCENT = [0.25, 0.5, 1.0, 2.0, 4.0]
 
 Section = tuple[str, "list[str | Table]"]
@@ -93,7 +93,7 @@ def compare_samplers(
     folder = out or Path("results/runs") / f"compare-{new.name.replace('/', '_').replace(':', '_')}"
     config = config if seed is None else config.model_copy(update={"seed": seed})
     looks: Sequence[int] = [config.videos] if videos else LOOKS
-    if config.recorded:  # recorded questions are a fixed number
+    if config.recorded:  # the number of recorded videos is fixed
         looks = [max(len({trace.video for trace in source.traces}) for source in trace_sources(config))]
     with naming_out(folder):
         sections = _run(config, folder, looks, deadline, margin)
@@ -102,38 +102,39 @@ def compare_samplers(
 
 
 class Deadline:
-    """The end of the minutes that the whole command may take, counted from when this is made."""
+    """The time limit of the whole command; the clock starts when the object is created."""
 
     def __init__(self, minutes: float) -> None:
         self.minutes = minutes
         self._started = time.monotonic()
 
     def seconds_left(self, share: float = 1.0) -> float:
-        """Return the seconds until `share` of the minutes are over; below 0 after that."""
+        """Return the seconds until `share` of the time limit is used up; negative after that."""
         return 60 * share * self.minutes - self.seconds_spent
 
     @property
     def seconds_spent(self) -> float:
-        """Seconds since this was made."""
+        """Seconds since the deadline was created."""
         return time.monotonic() - self._started
 
 
-# Shares of the minutes by which each part must end: first samplers; controls and later looks; controls at several
-# budgets. The rest is for the page.
+# Shares of the time limit at which each part must end: samplers on the first videos; controls and further looks;
+# controls at several budgets. The remaining time is for the page.
 _SAMPLERS_SHARE, _LOOKS_SHARE, _FRONTIER_SHARE = 0.4, 0.65, 0.8
 _LEAST_VIDEOS = 5
 
 
 def _run_in_time(config: SimulationConfig, folder: Path, n_videos: int, seconds: Callable[[], float]) -> int:
-    """Run the first videos, at most `n_videos`, as far as the seconds left allow; return how many ran.
+    """Run as many of the first `n_videos` videos as the seconds left allow; return how many ran.
 
-    Each step has four times the videos of the last, and is left out if, at its pace, it would not end in time.
+    Each step runs up to four times as many videos as the step before, but no more than fit into the seconds left at
+    the pace of the step before.
     """
     n_run, n_next = 0, min(_LEAST_VIDEOS, n_videos)
     while True:
         started = time.monotonic()
         run_with_progress(config, folder, limit=n_next)
-        # Rows of an earlier run cost no time now: count new ones only.
+        # The pace counts new videos only, since those of the step before already have rows.
         pace, n_run = max(time.monotonic() - started, 1e-3) / (n_next - n_run), n_next
         if n_run == n_videos:
             return n_run
@@ -159,7 +160,7 @@ def _run(
     """Run the simulation until it decides; return the sections of the page."""
     from focus_eval.lab.simulation import tried_files, with_fresh_seed
 
-    # One folder per content of the file: the seed was drawn after the file was written, so it cannot be tuned to it.
+    # Each content of the sampler's file has its own folder and random seed, so the file cannot be tuned to the seed.
     state = "".join(f"-{digest[:8]}" for digest in tried_files(config))
     simulation = folder / f"simulation{state}"
     config = with_fresh_seed(config, simulation)
@@ -180,7 +181,7 @@ def _run(
 
 
 def _named(sampler: str, other_samplers: list[str]) -> list[str]:
-    """The rivals at their own cost: the named ones or focus, and even ones if `sampler` never pulls."""
+    """The rivals at their own cost: `other_samplers` or focus; also uniform and random if `sampler` never pulls."""
     from focus_eval.lab.subprocess_sampler import make_apart
 
     new = make_apart(sampler)
@@ -196,12 +197,12 @@ def _named(sampler: str, other_samplers: list[str]) -> list[str]:
 def _until_decided(
     config: SimulationConfig, out: Path, looks: Sequence[int], deadline: Deadline, margin: float
 ) -> tuple[SimulationConfig, pd.DataFrame, float]:
-    """Run videos until every comparison is decided, or the looks or minutes are spent.
+    """Run videos until every comparison is decided, all looks are done, or the time is up.
 
     The controls' options are set once, at the new sampler's mean cost over the videos of the first look.
 
     Returns:
-        What ran, its rows, and the share of the 5 % that the last look may spend.
+        The configuration that ran, its rows, and the share of the 5 % error level that the last look may use.
     """
     n_first = _run_in_time(config, out, looks[0], partial(deadline.seconds_left, _SAMPLERS_SHARE))
     controls = _controls(config, _frame(_first_videos(config, n_first), out))
@@ -213,7 +214,7 @@ def _until_decided(
         print_folded(
             f"--minutes {deadline.minutes:g} allow {n_run} of {looks[0]} videos: the verdict is on these alone."
         )
-        # If the clock ended the run, test once at the full 5 %.
+        # The time ran out before the first look's videos, so there is one look only: it may use the full 5 %.
         looks = [n_run]
     for n_videos, next_videos in zip(looks, [*looks[1:], None], strict=True):
         config = _first_videos(config, n_videos)
@@ -235,7 +236,7 @@ def _until_decided(
 
 
 def _first_videos(config: SimulationConfig, n_videos: int) -> SimulationConfig:
-    """The simulation of the first `n_videos` videos of each world; recorded ones are all there are."""
+    """The simulation, cut to the first `n_videos` videos of each world; unchanged if it replays recorded videos."""
     return config if config.recorded else config.model_copy(update={"videos": n_videos})
 
 
@@ -249,7 +250,8 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
     for k in config.k:
         rows = frame[(frame["k"] == k) & (frame["label"] == _label(config, 0, k, frame)) & frame["error"].isna()]
         if rows["forward_equivalents"].sum() > 0:
-            # Questions of a video share the even grid: a control pays for it once.
+            # A control scores one even grid per video, which all questions of the video share. So compare costs per
+            # video.
             by_video = rows.drop_duplicates("video")
             cost = float(rows["forward_equivalents"].sum() / len(by_video))
             lengths = zip(by_video["n_frames"], by_video["duration_seconds"], strict=True)
@@ -260,7 +262,7 @@ def _controls(config: SimulationConfig, frame: pd.DataFrame) -> list[SamplerEntr
 
 
 def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
-    """The rows of `config` in `out`, without those of earlier states of a file or of a longer run."""
+    """The rows of `config` in `out`, without rows of an earlier version of a file or of a longer run."""
     from focus_eval.bench.report.recall_layouts import lab_frame
     from focus_eval.bench.report.run import load_run
     from focus_eval.lab.simulation import selection_ids
@@ -268,7 +270,7 @@ def _frame(config: SimulationConfig, out: Path) -> pd.DataFrame:
 
     frame = with_failures_as_0(lab_frame(load_run(out), only=selection_ids(config)))
     if config.recorded:
-        # A run that the clock ended has questions without controls: compare on the common ones.
+        # If the time ran out, some questions lack the controls: compare on the questions that all series have.
         n_series = frame.groupby(["benchmark", "question_id"])["selection_id"].transform("nunique")
         is_common = n_series == n_series.max()
         common = frame[is_common]
@@ -308,7 +310,7 @@ class _WorldRivals:
     rivals: list[Rival]
 
     def compared(self, margin: float, share: float) -> list[RivalComparison]:
-        """Return the comparison with each rival; `share` is this look's part of the 5 %, `margin` in points."""
+        """Return the comparison with each rival; `margin` is in points, `share` as in `simulation_sections`."""
         from focus_eval.lab.verdict import compare_with_rivals
 
         return compare_with_rivals(self.frame, self.new, self.rivals, margin=margin, share=share)
@@ -328,11 +330,11 @@ def _worlds(config: SimulationConfig, frame: pd.DataFrame) -> list[_WorldRivals]
 def simulation_sections(
     config: SimulationConfig, frame: pd.DataFrame, frontier: pd.DataFrame, *, share: float, margin: float
 ) -> list[Section]:
-    """Return the verdict of every world, the frontier, and timelines of questions won and lost against the first.
+    """Return the page's sections: verdicts, frontier, and timelines of questions won and lost against the first rival.
 
     Args:
-        frame: the rows of `config`, those of `frontier` at several budgets.
-        share: of the 5 % that this look may spend.
+        frame, frontier: the rows of `config`, and the rows of samplers and controls at several budgets.
+        share: share of the 5 % error level that this look may use.
     """
     from focus_eval.bench.report.figures import page_svg
     from focus_eval.lab.overview import draw_frontier, recall_overview
@@ -380,7 +382,7 @@ def simulation_sections(
             print_folded(sentence)
         sections.append(("Not in every world", [*differing]))
     picture = page_svg(draw_frontier(frontier), "Evidence recall against forward equivalents")
-    # The page begins with the verdict, the picture and one table.
+    # Put the picture between the first verdict and its table, so that the page begins with these three.
     heading, items = sections[0]
     sections[0] = (heading, [*items[:-1], picture, items[-1]])
     sections.append(("Recall and cost of every sampler", [recall_overview(frame)]))
@@ -415,7 +417,7 @@ def _details(config: SimulationConfig, out: Path, frame: pd.DataFrame) -> list[S
 
 
 def _frontier_frame(config: SimulationConfig, out: Path, most_videos: int, deadline: Deadline) -> pd.DataFrame:
-    """Rows of the samplers and of the controls at several budgets, on as many first videos as time allows."""
+    """Rows of the samplers, and of the controls at several budgets, on the first videos, as many as time allows."""
     from focus_eval.lab.simulation import SamplerEntry
 
     names = dict.fromkeys(entry.sampler for entry in config.samplers if not isinstance(entry, str))

@@ -1,4 +1,4 @@
-"""Lists the commands for samplers; the command line joins four such lists."""
+"""Lists the commands for samplers; the command line joins this list with three more."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from focus_eval.lab.commands.check import check, simulate
 from focus_eval.lab.commands.compare_samplers import compare_samplers
 
-# Each command with the example that its help ends with, by heading. The most used come first.
+# Heading -> command name -> function and the example at the end of its help. The most used commands come first.
 COMMANDS: dict[str, dict[str, tuple[Callable[..., None], str]]] = {
     "A sampler": {
         "check": (check, "focus-eval check mine.py:Mine"),

@@ -1,7 +1,7 @@
 """The data of the page's question browser.
 
-The page holds a small index of all questions, which it reads at once, and details in chunks of questions: JSON, gzip,
-base64. A chunk is unpacked when one of its questions is opened, so a page of thousands opens at once.
+The page reads a small index of all questions when it opens. Details are in chunks of several questions, as base64 of
+gzipped JSON. A chunk is unpacked only when one of its questions is opened, so a page of thousands opens fast.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def rows_by_question(
 ) -> Iterator[tuple[Question, list[SelectionRow | None], list[AnswerRow | None]]]:
     """Yield each question with its selections and answers, in the order of `ids_of`.
 
-    All parts of a run list their questions in about the same order, so only a few rows of each are held.
+    All parts of a run list their questions in about the same order, so only a few rows of each part are in memory.
 
     Args:
         ids_of: (benchmark, question id) -> pairs of a selection id and a cell id. A row that does not exist is None.
@@ -54,7 +54,7 @@ def question_detail(
     present_rows = [row for row in rows if row is not None]
     first = next((row for row in present_rows if row.error is None), present_rows[0])
     first_answer = next((answer for answer in answers if answer is not None), None)
-    # True if pulls, clips or evidence pictures are placed by the mean frame rate.
+    # True if times of pulls, clips or evidence pictures come from the mean frame rate.
     is_evidence_pictured = bool(pictures and present_rows[0].evidence_seconds)
     is_at_mean_rate = is_evidence_pictured and all(row.frame_seconds is None for row in present_rows)
     is_at_mean_rate |= any(row.frame_seconds is None and (row.pulled_frames or row.clips) for row in present_rows)
@@ -128,9 +128,9 @@ def _clips(row: SelectionRow) -> list[list[float | int | None]]:
 
 
 CHUNK_QUESTIONS = 40
-# Of all images that a page holds itself.
+# Limit of the total size of all images embedded in a page.
 MAX_THUMBNAIL_BYTES = 12_000_000
-# Larger pages exceed a phone's browser memory (about 1 KB a question).
+# Limit of questions: a larger page (about 1 KB per question) exceeds the memory of a phone's browser.
 MOST_QUESTIONS = 20_000
 MOST_SERIES_SHOWN = 5
 _WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
@@ -139,12 +139,12 @@ RIGHT, WRONG, PARTLY, UNPARSED, ERROR, MISSING, FRAMES_ONLY, UNSCORED = "r", "w"
 
 @dataclass(frozen=True)
 class Series:
-    """One column of verdicts: a sampler's frames shown to a model, or the frames alone, on every benchmark.
+    """One column of verdicts: a model's answers from a sampler's frames, or the frames alone, on every benchmark.
 
     Args:
         k: requested frames.
         base: the name without K, which stays the same when the reader switches K.
-        ids: selection and cell id by benchmark; the cell's is "" if no model answered.
+        ids: (selection id, cell id) by benchmark; the cell id is "" if no model answered.
     """
 
     name: str
@@ -164,7 +164,7 @@ class Browser:
         index: data that the page reads when it opens, JSON values only.
         chunks: base64 of gzip of JSON, `CHUNK_QUESTIONS` questions each.
         pictured: questions with thumbnails.
-        n_questions: of the run; the browser holds the first `MOST_QUESTIONS`.
+        n_questions: number of questions of the run; the browser holds the first `MOST_QUESTIONS`.
     """
 
     index: Mapping[str, Any]
@@ -179,8 +179,8 @@ def pack_browser(
     """Return the browser of the questions of `run`, the first `MOST_QUESTIONS` of them.
 
     Args:
-        thumbnails: images of frames of a video.
-        thumbnail_bytes: most bytes of images in the page, of which every question gets its share; None for linked ones.
+        thumbnails: function that returns images of a video's frames.
+        thumbnail_bytes: limit of the bytes of images in the page, which the questions share; None if images are linked.
     """
     all_series = all_series_of(run)
     in_series = {row_id for series in all_series for row_id, _ in series.ids.values()}
@@ -218,9 +218,9 @@ def pack_browser(
 
 
 def all_series_of(run: Run) -> list[Series]:
-    """Return the series of `run` by model, then K, uniform first in each; names tell models, Ks and seeds apart.
+    """Return the series of `run` by model, then K, then sampler with uniform first; their names are unique.
 
-    A sampler's frames on two benchmarks are one series: a cell's id differs by benchmark, the configuration does not.
+    A configuration on two benchmarks is one series, although its cell ids differ.
     """
     labels = run.labels
     row_by_id = {row.selection_id: row for row in run.variants}
@@ -273,12 +273,13 @@ def _series_order(series: tuple[str, int, str, int]) -> tuple[str, int, int, str
 def json_for_script(value: object) -> str:
     """Return `value` as JSON that is safe inside a script element, with any texts in it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # "</script" and "<!--" end or change the element; the two separators are line ends to old JavaScript.
+    # Escape "<", because "</script" and "<!--" would end or change the script element, and escape two separators that
+    # old JavaScript reads as line ends.
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _shown(all_series: Sequence[Series]) -> list[bool]:
-    """A mask of the series that the page draws when it opens: all if they are few, else the best known."""
+    """A mask of the series that the page draws when it opens: all if they are few, else the best-known samplers."""
     bases = list(dict.fromkeys(series.base for series in all_series))
     if len(bases) <= MOST_SERIES_SHOWN + 1:
         return [True] * len(all_series)
@@ -293,12 +294,12 @@ def _first_pair(all_series: Sequence[Series]) -> list[str]:
     by_label = {series.label: series.base for series in reversed(all_series)}
     second = by_label.get("uniform", bases[0])
     candidates = [base for base in bases if base != second] or [second]
-    focus = by_label.get("focus", second)  # without uniform, focus itself may be second
+    focus = by_label.get("focus", second)  # if the run lacks uniform, `second` may be focus itself
     return [focus if focus != second else candidates[-1], second]
 
 
 def _pictured_rows(rows: Sequence[SelectionRow | None], is_shown_by_series: Sequence[bool]) -> list[SelectionRow]:
-    """The selections that get thumbnails, each once; those drawn when the page opens come first."""
+    """The distinct selections that get thumbnails; selections drawn when the page opens come first."""
     order = sorted(range(len(rows)), key=lambda i: not is_shown_by_series[i])
     unique = {row.selection_id: row for row in (rows[i] for i in order) if row is not None and not row.error}
     return list(unique.values())
@@ -307,7 +308,7 @@ def _pictured_rows(rows: Sequence[SelectionRow | None], is_shown_by_series: Sequ
 def _line(rows: Sequence[SelectionRow | None], answers: Sequence[AnswerRow | None]) -> list[object]:
     """Return one question's line in the page's list: id, benchmark, bucket, query, verdicts, seconds, recalls.
 
-    `verdicts` has a character per series (see `_verdict`); recalls are in percent, None if no series has one.
+    `verdicts` has a character per series (see `_verdict`). Recalls are in percent; None if no series has a recall.
     """
     first = next(row for row in rows if row is not None)
     verdicts = "".join(_verdict(row, answer) for row, answer in zip(rows, answers, strict=True))

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Most samplers in the page's first chart, which names each at its mark.
+# Largest number of the run's own samplers in the page's first chart, which writes each name beside its mark. Published
+# results are added to these.
 MOST_LEADING = 6
-# A panel on the page; shown at about one and a half times this size. The first chart has the width of the page.
+# Size of a panel on the page, which shows it about one and a half times as large. The first chart has the page's width.
 _WIDTH_INCHES, _HEIGHT_INCHES = 3.9, 2.5
 _LEAD_INCHES, _NARROW_LEAD_INCHES = (8.0, 2.9), (3.9, 3.2)
 
@@ -52,7 +53,7 @@ class Point:
         return f"{self.label}{source}: {self.value.brief_text} % at {self.cost:.3g}"
 
 
-# K of the published points: LongVideoBench under LLaVA-Video-7B.
+# K of the published points, which are of LongVideoBench with LLaVA-Video-7B.
 PUBLISHED_K = 64
 
 
@@ -96,8 +97,8 @@ PanelsByFigure = Mapping[str, list[Panel]]
 def charts_of(run: Run, panels_by_figure: PanelsByFigure | None = None) -> list[Chart]:
     """Return the plots against each cost: recall per benchmark, accuracy per benchmark and model.
 
-    Every K has a panel of its own. The paper's points are drawn for the same benchmark, model and K. Hours are drawn if
-    every selection of the benchmark paid for its own frames.
+    Each K has its own panel. The paper's points are drawn in the panel of their benchmark, model and K. Hours are drawn
+    if every selection of the benchmark encoded all its frames itself.
     """
     styles = styles_of_run(run)
     charts: list[Chart] = []
@@ -119,9 +120,9 @@ def panels_of(run: Run) -> PanelsByFigure:
 
 
 def lead_panel(run: Run, panels_by_figure: PanelsByFigure) -> tuple[str, Panel] | None:
-    """Return (figure's title, panel) that a page begins with; None if nothing was measured against forwards.
+    """Return (figure's title, panel) that a page begins with; None if no panel is against forward equivalents.
 
-    Evidence recall where it is known, else accuracy; at the K that a model answered from.
+    The panel shows evidence recall if it is known, else accuracy, at a K with answers if there is one.
     """
     answered = set(run.answer_frame["k"]) if run.answers else set()
     candidates = [
@@ -134,10 +135,12 @@ def lead_panel(run: Run, panels_by_figure: PanelsByFigure) -> tuple[str, Panel] 
 
 
 def lead_chart(run: Run, panels_by_figure: PanelsByFigure, *, is_narrow: bool = False) -> Chart | None:
-    """Return the lead panel as a chart of at most `MOST_LEADING` samplers: uniform, focus, those that none beats.
+    """Return the lead panel as a chart: at most `MOST_LEADING` of the run's samplers, and all published points.
+
+    Uniform and focus come first, then the samplers that no other sampler beats at the same cost or less.
 
     Args:
-        is_narrow: draw it for a phone, whose width the wide chart would need twice.
+        is_narrow: draw the chart for a phone; the normal chart is about twice as wide.
     """
     if (lead := lead_panel(run, panels_by_figure)) is None:
         return None
@@ -153,9 +156,9 @@ def lead_chart(run: Run, panels_by_figure: PanelsByFigure, *, is_narrow: bool = 
 
 
 def headline(run: Run, panels_by_figure: PanelsByFigure) -> str:
-    """Return a sentence with the run's best figure, ceilings left out, and that of uniform frames.
+    """Return a sentence with the best figure of the run and that of uniform frames; ceilings do not count.
 
-    "" if there is none.
+    "" if there is no figure.
     """
     if (lead := lead_panel(run, panels_by_figure)) is None:
         return ""
@@ -173,7 +176,7 @@ def headline(run: Run, panels_by_figure: PanelsByFigure) -> str:
 
 
 def unbeaten(points: Sequence[Point]) -> list[Point]:
-    """Return the points that no other one exceeds at the same cost or less, by rising cost; ceilings are left out."""
+    """Return the points that no point of the same or lower cost exceeds, by rising cost, without ceilings."""
     best: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, -point.value.plotted)):
         if CEILING_MARK not in point.label and (not best or point.value.plotted > best[-1].value.plotted):
@@ -182,7 +185,7 @@ def unbeaten(points: Sequence[Point]) -> list[Point]:
 
 
 def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str) -> list[Panel]:
-    """Return accuracy against forwards and frames scored, and hours if they are each question's own, per K."""
+    """Return panels per K: accuracy against forwards and frames scored, and hours if no questions share forwards."""
     costs = list(COSTS)
     if all(paid for (name, _), paid in run.pays_its_own.items() if name == benchmark):
         costs.append("GPU hours" if measures.runs_on_gpu(measures.selections_of(run, part)) else "device-hours (cpu)")
@@ -198,7 +201,7 @@ def accuracy_panels(run: Run, part: pd.DataFrame, *, benchmark: str, model: str)
 
 
 def recall_panels(selections: pd.DataFrame) -> list[Panel]:
-    """Return recall within `NEAR_SECONDS` against each cost, per K, for lines of selections of one benchmark."""
+    """Return panels per K of recall within `NEAR_SECONDS` against each cost, for one benchmark's selections."""
     points: dict[tuple[str, int], list[Point]] = {}
     for k, rows in selections[selections[_RECALL].notna()].groupby("k"):
         for label, series_rows in rows.groupby("label"):
@@ -220,7 +223,7 @@ def _panel_chart(
 ) -> Chart:
     """Return one panel drawn as SVG, with a title that lists its points; `ends` are those of the value axis.
 
-    Points get their names if they are few.
+    Names are written beside the points if there are few points.
     """
     with figure_style():
         figure = new_figure(*size)
@@ -238,18 +241,19 @@ def _panel_chart(
 
 
 def styles_of_run(run: Run) -> dict[str, Style]:
-    """Return the style of every sampler of `run`, the same in all its plots, and of the published ones."""
+    """Return the style of each sampler of `run` and of each published one, for use in all plots of the run."""
     labels = sorted(set(run.labels.values()), key=sampler_order)
     published = [name for name in ("uniform", "aks", "focus") if name not in labels]
     return styles_of([*labels, *published])
 
 
 def cost_points(run: Run, part: pd.DataFrame, *, costs: Sequence[str]) -> dict[str, list[Point]]:
-    """Return for each cost a point (cost, figure) for each label of `part`, the answers of one benchmark, model and K.
+    """Return for each cost a point for each label of `part`.
 
     Labels without a figure or a cost are left out.
 
     Args:
+        part: answers of one benchmark, model and K.
         costs: keys of `COSTS`; any other text means hours per seed.
     """
     points_by_cost: dict[str, list[Point]] = {cost: [] for cost in costs}
@@ -295,7 +299,7 @@ def write_figures(run: Run, folder: Path, panels_by_figure: PanelsByFigure) -> l
 
 
 def draw_panels(panels: Sequence[Panel], styles: Mapping[str, Style]) -> Figure:
-    """Return `panels` in a page's width: a row per measure and cost, a column per K, one scale of values."""
+    """Draw `panels` in a page's width: a row per measure and cost, a column per K, and one scale for all values."""
     kinds = list(dict.fromkeys((panel.measure, panel.cost) for panel in panels))
     ks = sorted({panel.k for panel in panels})
     first_k = {kind: min(panel.k for panel in panels if (panel.measure, panel.cost) == kind) for kind in kinds}
@@ -318,7 +322,7 @@ def draw_panels(panels: Sequence[Panel], styles: Mapping[str, Style]) -> Figure:
 
 
 def value_ends(panels: Sequence[Panel]) -> tuple[float, float]:
-    """Return the ends of an axis for all values of `panels` and their intervals: round numbers, a few steps apart."""
+    """Return ends of an axis that holds all values and intervals of `panels`: round numbers, a few steps apart."""
     from matplotlib.ticker import MaxNLocator
 
     values = [point.value for panel in panels for point in panel.points]

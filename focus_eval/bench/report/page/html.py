@@ -54,12 +54,12 @@ _SCRIPTS = ("elements", "sorting", "points", "timeline", "answers", "question", 
 
 
 def write_html(run: Run, path: Path, *, videos: Path | None = None, **options: Any) -> Path:
-    """Write the report of `run`: one self-contained file, no request to anywhere, texts of the data escaped.
+    """Write the report of `run`: one self-contained file that requests nothing; texts are escaped.
 
     Args:
-        videos: the folder that the rows' video paths start from; an enlarged frame then plays its video, if it is
-            there.
-        options: other arguments of `render_html`.
+        videos: folder to which the rows' video paths are relative. A video found there plays when its frame is
+            enlarged.
+        options: further arguments of `render_html`.
     """
     videos_address = None if videos is None else quote(Path(os.path.relpath(videos, path.parent)).as_posix())
     return write_text(path, render_html(run, videos=videos_address, **options))
@@ -81,8 +81,8 @@ def render_html(
         tables: from `report_tables`, if it was called already.
         thumbnails, thumbnail_bytes: as in `pack_browser`.
         videos: address of the videos' folder, relative to the page.
-        panels: from `panels_of`, likewise.
-        browser: from `pack_browser` with the same `thumbnails`, likewise.
+        panels: from `panels_of`, if it was called already.
+        browser: from `pack_browser` with the same `thumbnails`, if it was called already.
     """
     if browser is None:
         browser = pack_browser(run, thumbnails=thumbnails, thumbnail_bytes=thumbnail_bytes)
@@ -108,7 +108,7 @@ def render_html(
         prompts={model: sent["text"] for model, sent in prompts_of(run).items() if "text" in sent},
         charts=sorted(charts, key=lambda chart: not chart.is_frontier),
         has_published=has_published,
-        # Tables with published figures already contain this sentence.
+        # Tables with published figures already have this sentence as a note.
         otherwise=[ASKED_OTHERWISE] if has_published and not run.anchors else [],
         legend=[(label, styles[label].css) for label in sorted(set(run.labels.values()), key=sampler_order)],
         index=json_for_script({**browser.index, "videos": videos}),
@@ -125,11 +125,11 @@ def render_sections(
     n_open: int = 1,
     links: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a page of headings with texts, tables, drawings (`figures.page_svg`) and links by address below each.
+    """Return a page of headings, each followed by texts, tables, drawings (`figures.page_svg`) and links.
 
     Args:
-        n_open: sections that stand open; the others open by a click.
-        links: address by the name of a row.
+        n_open: number of first sections that are open; the rest open by a click.
+        links: row name -> address that the name links to.
     """
     tables = iter(notes_once([item for _, items in sections for item in items if isinstance(item, Table)]))
     narrow_sections = [
@@ -152,7 +152,8 @@ def _render(template: str, *, script: str = "", **values: object) -> str:
         lstrip_blocks=True,
     )
     style = css_variables() + _asset("report.css")
-    # Content policy: only this style and script run, and nothing is fetched, whatever a question's text contains.
+    # With this content policy only our style and scripts run, and nothing is fetched, whatever a question's text
+    # contains.
     policy = (
         "default-src 'none'; img-src data: file: 'self'; media-src file: 'self'; base-uri 'none'; form-action 'none'; "
         f"style-src '{_digest(style)}'; script-src '{_digest(script)}'"
@@ -166,7 +167,7 @@ def _asset(name: str) -> str:
 
 
 def _script(names: Sequence[str] = _SCRIPTS) -> str:
-    """The page's scripts, by file name, joined to one text in a scope of its own."""
+    """The scripts with these file names, joined to one text that keeps their names out of the global scope."""
     return '"use strict";\n(() => {\n' + "\n".join(_asset(f"{name}.js") for name in names) + "})();\n"
 
 
@@ -176,7 +177,7 @@ def _csv_address(table: Table) -> str:
 
 
 def _digest(text: str) -> str:
-    """The hash of a script or style by which the page's policy allows it."""
+    """The hash by which the page's content policy allows a script or style."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
@@ -187,10 +188,10 @@ def check_names(run: Run, layout: str | None, *, baseline: str | None) -> None:
 
 
 def report_tables(run: Run, layout: str | None = None, *, baseline: str | None = None) -> list[Table]:
-    """Return the first tables of every form of the report.
+    """Return the tables that every format of the report begins with.
 
     Args:
-        layout: of the first table; the matrix's own, else the overview, which is never left out.
+        layout: layout of the first table; by default that of the matrix. The overview is always included.
         baseline: sampler to compare with, by name or label; uniform by default.
 
     Raises:
@@ -210,14 +211,14 @@ def report_tables(run: Run, layout: str | None = None, *, baseline: str | None =
 
 
 def _counts_line(counts: Counts) -> str:
-    """The counts of a row without those that are zero, e.g. "1337 questions, 2 errors"."""
+    """The counts of a row that are not zero, e.g. "1337 questions, 2 errors"."""
     texts = count_texts(counts)
     counter_texts = [f"{text} {title}" for title, text in zip(COUNT_TITLES[1:], texts[1:], strict=True) if text != "0"]
     return ", ".join([f"{texts[0]} {COUNT_TITLES[0]}", *counter_texts])
 
 
 def _other_keys(table: Table, row: TableRow, name_index: int) -> str:
-    """The keys of a row but its name, for a screen too narrow for their columns, e.g. "videomme · K 8"."""
+    """The keys of a row except its name, e.g. "videomme · K 8"; shown if the screen is too narrow for columns."""
     keys = zip(table.key_titles, row.keys, strict=True)
     others = [entry for i, entry in enumerate(keys) if i != name_index and entry[1]]
     return " · ".join(f"{title} {key}" if key[0].isdigit() else key for title, key in others)
@@ -233,7 +234,7 @@ def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
     last = starts[-1] if starts else {}
     frame, versions = run.selection_frame, last.get("versions", {})
     git = str(last.get("git") or "")
-    commit = git[:10] + ("+" if git.endswith("+") else "")  # "+": files differed from the commit
+    commit = git[:10] + ("+" if git.endswith("+") else "")  # "+" marks files that differed from the commit
     facts = [
         ("Benchmark", ", ".join(frame["benchmark"].unique())),
         ("Questions", questions or f"{len(frame.drop_duplicates(['benchmark', 'question_id'])):,}"),
@@ -253,7 +254,7 @@ def prompts_of(run: Run) -> dict[str, Mapping[str, Any]]:
 
 
 def _asked(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield (title, text) of what each model was sent: frame size, visual tokens, number type, attention, template.
+    """Yield (title, text) of each model's input: frame size, visual tokens, number type, attention, template.
 
     Models whose first prompt was not recorded are left out.
     """
@@ -267,7 +268,7 @@ def _asked(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _recoveries(by_encoder: dict[str, dict[str, int]]) -> str:
-    """The batches that encoders had to repeat as text, by encoder and kind; "" if there are none."""
+    """The numbers of batches that encoders had to repeat, by encoder and kind, as text; "" if there are none."""
     kinds = {"halved_batches": "halved for lack of memory", "fp32_batches": "redone in fp32"}
     return ", ".join(
         f"{encoder}: {count} {'batch' if count == 1 else 'batches'} {kinds.get(kind, kind)}"
@@ -313,7 +314,7 @@ def _rows(name: str, run: Run) -> list[TableRow]:
     for (benchmark, model, k), by_label in points.items():
         is_answered = any(key[0] == benchmark and key[2] == k for key in points if key[1])
         if not model and is_answered:
-            continue  # shown next to the accuracy already
+            continue  # the row of the accuracy shows it already
         recalls = points.get((benchmark, "", k), {})
         for label, point in by_label.items():
             recall = recalls[label].value if label in recalls else Value()

@@ -16,12 +16,12 @@ from focus_eval.core.errors import InvalidInput, VideoError
 from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.rows.records import SelectionRow
 
-# Gives one image per frame of a video: JPEG bytes to embed, or a path relative to the page.
+# Function from a video and its frames to one image per frame: JPEG bytes to embed, or a path relative to the page.
 Thumbnails = Callable[[str, Sequence[int]], Mapping[int, "bytes | str"]]
 ReadThumbnails = Callable[..., Iterable[tuple[int, bytes]]]
-# Linked pictures may be larger: they add nothing to the page's size.
+# Heights in pixels. Linked pictures may be larger, since they add nothing to the size of the page.
 EMBEDDED_HEIGHT, LINKED_HEIGHT = 90, 180
-# Assumed size of a picture until some have been made.
+# Assumed bytes of a picture until the mean of made pictures is known.
 _ASSUMED_PICTURE_BYTES = 5_000
 
 
@@ -29,8 +29,8 @@ class Pictures:
     """The thumbnails of a page's questions, each of which may use its share of the remaining bytes.
 
     Args:
-        make: makes the pictures; None for a page without.
-        budget_bytes: most bytes of pictures in the page; None if they are linked and take none.
+        make: function that makes the pictures; None for a page without pictures.
+        budget_bytes: limit of the bytes of all pictures in the page; None if the pictures are linked.
         n_questions: number of questions that will be added.
     """
 
@@ -43,7 +43,7 @@ class Pictures:
         self._made = [0, 0]  # number of pictures so far, and their bytes
 
     def make_ahead(self, questions: Iterable[Sequence[SelectionRow]]) -> None:
-        """Make the pictures of all questions in one pass per video, unless a limit leaves some out."""
+        """Make the pictures of all questions in one pass per video, unless the limit of bytes leaves pictures out."""
         if self._make is None or self._is_limited:
             return
         frames_of: dict[str, set[int]] = {}
@@ -77,7 +77,7 @@ class Pictures:
 def evidence_frames(rows: Sequence[SelectionRow]) -> list[int]:
     """Return the frame of the video at each annotated moment of one question; [] if the video's rate is unknown.
 
-    By the file's own clock where a row knows it, else by the mean rate.
+    Uses the file's own frame times if a row has them, else the mean rate.
     """
     row = next((row for row in rows if row.frame_seconds is not None), rows[0])
     if row.info is None:
@@ -89,9 +89,10 @@ def evidence_frames(rows: Sequence[SelectionRow]) -> list[int]:
 
 
 def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
-    """Yield the frames of one question's selections, each once, the most informative first.
+    """Yield the distinct frames of one question's selections, the most informative first.
 
-    First the evidence, then each selection's keyframe nearest to it, then the keyframes of all in turn, spread out.
+    First come frames of the evidence, then each selection's keyframe nearest to the evidence, then the remaining
+    keyframes of the selections in turn, spread over the video.
     """
     yielded: set[int] = set()
     evidence = evidence_frames(rows)
@@ -104,7 +105,7 @@ def telling_frames(rows: Sequence[SelectionRow]) -> Iterator[int]:
 
 
 def _spread(frames: Sequence[int]) -> list[int]:
-    """`frames` reordered so that the first n are spread evenly for every n (bit-reversed indices)."""
+    """`frames` in an order (bit-reversed indices) whose first n frames are spread evenly, for every n."""
     bits = max(1, (len(frames) - 1).bit_length())
     order = sorted(range(len(frames)), key=lambda i: int(f"{i:0{bits}b}"[::-1], 2))
     return list(np.asarray(frames, dtype=int)[order].tolist()) if order else []
@@ -114,10 +115,10 @@ def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails, fa
     """Return a function from a video's frames to small JPEGs, or to links beside `page`.
 
     Args:
-        videos: the folder that the rows' video paths start from.
-        page: the page that links its pictures; None embeds them.
-        read: yields frames of a video file as JPEGs of a height: `read(path, frames, height=90)`.
-        failures: receives the first reason why a frame of a video has no picture, by video.
+        videos: folder to which the rows' video paths are relative.
+        page: path of the page that links its pictures; None embeds the pictures.
+        read: yields frames of a video file as JPEGs of the given height: `read(path, frames, height=90)`.
+        failures: video -> first reason why a frame has no picture; filled by the returned function.
 
     Raises:
         InvalidInput: no such folder.
@@ -141,7 +142,7 @@ def thumbnail_maker(videos: Path, page: Path | None, *, read: ReadThumbnails, fa
             keep(video, missing)
         except VideoError as error:
             failures.setdefault(video, str(error))
-            # The error ended the pass; try the remaining frames one by one.
+            # The error ended the pass over the video, so try the remaining frames one by one.
             for frame in missing:
                 if (video, frame) not in images:
                     with suppress(VideoError):
