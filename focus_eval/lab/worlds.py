@@ -96,9 +96,10 @@ class World:
         location, scale, skew: parameters of the marginal; with skew above 0 the long tail is at high relevance.
         location_spread: standard deviation of the location over questions.
         blind: share of the questions whose evidence leaves no trace in any encoder, in [0, 1].
-        is_fitted: events, look-alikes and backgrounds by the rules of `measured` (see `_fitted_trace`), which read
-            neither `n_looks`, `events`, `event_seconds`, `event_is_shot`, `related_height`, `evidence_at` nor
-            `cluster_seconds`, and count `noise` as a part of the background's variance.
+        is_fitted: True if events, look-alikes and backgrounds are drawn by the rules of `measured` (see
+            `_fitted_trace`). These rules ignore `n_looks`, `events`, `event_seconds`, `event_is_shot`,
+            `related_height`, `evidence_at` and `cluster_seconds`, and count `noise` as a part of the background's
+            variance.
     """
 
     name: str

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from focus_eval.core.resources import read_yaml
 
-# Words before which a letter is no option: "A resposta", "A odpowiedź", "А правильный ответ" (an article, or "and").
+# Letters that are also words (an article, or "and"), with the languages in which they are. Before a word of such a
+# language, as in "A resposta", "A odpowiedź" or "А правильный ответ", the letter is not an option.
 _WORD_LETTERS = {"A": ("en", "pt", "hu", "pl", "cs"), "E": ("pt", "it"), "А": ("ru", "uk")}
 
 

@@ -430,9 +430,9 @@ def place_on_rank(model: object) -> None:
 def one_process_on_cpu(device: object) -> Iterator[bool]:
     """Let the block build a wrapper on a CPU inside a multi-process run; yields True if it then needs `place_on_rank`.
 
-    The wrappers place every process on its GPU and refuse others, though on a CPU nothing has to be shared: each
-    process holds the whole model and answers its own questions. While the wrapper is built, accelerate reports one
-    process; afterwards lmms-eval gathers the results through accelerate.
+    In a multi-process run the wrappers put each process on its own GPU and refuse any other device. On a CPU this is
+    not needed: each process holds the whole model and answers its own questions. While the wrapper is built,
+    accelerate reports one process; afterwards lmms-eval gathers the results through accelerate.
     """
     if device != "cpu" or rank_and_world()[1] == 1:
         yield False

@@ -210,7 +210,7 @@ class RecordFolder:
         run = self.folder / name
         run.mkdir(parents=True, exist_ok=True)
         refusal = "another run writes here; wait for it, or give record= another folder"
-        # One lock per rank: those of a run write in parallel.
+        # One lock per rank, since the ranks of a run write in parallel.
         with locked_at_once(run / f".{self._writer}.lock", refusal):
             if self._rank == 0:
                 describe_run(run, name=name, engine="lmms-eval", device=self._device)

@@ -163,7 +163,8 @@ class _SignedReply:
     def __init__(self, text: str, options: tuple[str, ...]) -> None:
         self._text = text
         self._options = options
-        # Up to H are letters of options to anyone; later ones only where there are so many options ("I" is a word).
+        # Read A to H as letters of options always, and a later letter only if the question has that many options, since
+        # "I", for example, is also a word.
         self._letters = letters(max(8, len(options)))
         self._listed_places = _places_of_list(text, self._letters)
         self._sentence = _SignedSentence()

@@ -405,10 +405,10 @@ def scene_score(scenes: Scenes, times: Times) -> SceneScore:
 
 
 def _balanced_recall(per_scene: np.ndarray, lengths: FloatArray, n_inside: int) -> float:
-    """Return the share of the scenes with enough frames, in [0, 1].
+    """Return the share of scenes that have enough frames, in [0, 1].
 
-    Enough is the scene's part of the `n_inside` frames by its length or by the number of scenes, whichever is smaller,
-    and at least 1.
+    A scene needs the smaller of two numbers, rounded down and at least 1: `n_inside` times its share of the total
+    length, and `n_inside` divided by the number of scenes.
     """
     part = np.minimum(lengths / lengths.sum(), 1.0 / lengths.size)
     return float((per_scene >= np.maximum(1, np.floor(part * n_inside))).mean())

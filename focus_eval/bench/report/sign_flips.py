@@ -13,7 +13,8 @@ DRAWS = 20_000
 # Draws for an interval, whose ends are printed with one decimal.
 INTERVAL_DRAWS = 4_000
 SEED = 20260101
-# Fewer videos get no interval; with fewer differing videos the interval is the exact one.
+# Least number of videos for an interval. If fewer than this many of them have a difference other than 0, the interval
+# is computed exactly.
 MIN_VIDEOS = 5
 # Weight of the pseudo-video, in average videos.
 ADDED_VIDEO_WEIGHT = 0.5
@@ -111,7 +112,11 @@ class SignFlips:
 
 
 def effective_number(shares: FloatArray) -> float:
-    """Return the number of equal videos with the spread of videos of these `shares` (sum 1): (sum n)^2 / sum n^2."""
+    """Return the effective number of videos: how many with equal numbers of questions give a mean of the same variance.
+
+    Args:
+        shares: each video's share of the questions; they sum to 1.
+    """
     return 1 / float(shares @ shares)
 
 

@@ -54,12 +54,12 @@ def independent_ranges(starts: IntArray, stops: IntArray, rates: FloatArray) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedPulls:
-    """The pulls of one question on constant relevance, and its scan.
+    """The frames that one question pulls and scans if relevance is the same everywhere.
 
     Args:
         fixed: frames that every question pulls, ascending.
         scanned: frames that every question scans, ascending.
-        n_keyframes: number of keyframes that every question gets; None if it is at most `k`.
+        n_keyframes: number of keyframes of every question; None if it varies, so that only the limit `k` is known.
         coarse: draw with `coarse_rng` from the frames that are not fixed; the questions of a video may share it. None
             if there is no such draw.
         later_draws: draws with `rng` from the frames that are left after `fixed` and `coarse`.

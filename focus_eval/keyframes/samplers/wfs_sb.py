@@ -50,7 +50,7 @@ class WfsSb(FrameSampler):
     def choose(self, request: SelectionRequest) -> Choice:
         """Score the candidates, split them where relevance changes, and share `k` among the important segments.
 
-        Fewer candidates than `k` give even frames.
+        If there are fewer candidates than `k`, choose evenly spaced frames.
         """
         candidates = one_fps(request.video)
         n, k = int(candidates.size), request.k

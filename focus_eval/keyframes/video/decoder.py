@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from av.video.stream import VideoStream
 
 
-# Demuxers of files that contain their pictures. Left out: playlists and scripts (hls, dash, concat, imf, sdp), which
-# open other files, numbered pictures (image2), which open their neighbours, and text as pictures (tty).
+# Demuxers of files that contain their pictures. Left out: playlists and scripts (hls, dash, concat, imf, sdp), since
+# they open other files; numbered pictures (image2), since they open their neighbours; and text shown as pictures (tty).
 _FORMATS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,flv,live_flv,kux,asf,asf_o,ogg,nut,mxf,gxf,lxf,"
     "ivf,obu,av1,h264,hevc,vvc,h261,h263,vc1,vc1test,mjpeg,mpjpeg,mjpeg_2000,dirac,cavsvideo,avs2,avs3,rm,ivr,dv,wtv,nsv,"
@@ -215,8 +215,8 @@ def _end_listening() -> None:
         _n_log_listeners -= 1
         if _n_log_listeners or not _sets_level:
             return
-        # Do not call `set_level(None)`: in a thread that is logging now, PyAV would compare a level with None. FFmpeg's
-        # own callback, at a level at which it prints nothing, also needs no Python lock.
+        # Restore FFmpeg's own callback, at a level at which it prints nothing; it takes no Python lock. Do not call
+        # `set_level(None)` instead: PyAV would compare a level with None in a thread that logs at that moment.
         av.logging.set_libav_level(_QUIET)
         av.logging.restore_default_callback()
         if _other_capture is not None:

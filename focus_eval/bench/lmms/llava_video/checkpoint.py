@@ -175,7 +175,8 @@ _TEXT_KEYS = (
     "tie_word_embeddings",
     "rope_theta",
 )
-# Values that recorded parity covers; others would load but compute something else.
+# Values for which our outputs were compared with those of the original code. A checkpoint with other values would load,
+# but compute something else.
 _REQUIRED = {
     "mm_projector_type": ("mlp2x_gelu",),
     "mm_patch_merge_type": ("spatial_unpad",),

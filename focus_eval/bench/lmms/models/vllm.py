@@ -65,7 +65,7 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise `MissingDependency` without vLLM or qwen-vl-utils; let the wrapper resize to the model's patches."""
+        """Raise `MissingDependency` if vLLM or qwen-vl-utils is missing; patch how the wrapper resizes frames."""
         from lmms_eval.models.simple import vllm as stock
 
         if stock.LLM is None:
