@@ -24,7 +24,7 @@ class EvidenceShape:
     """The annotated evidence of one benchmark.
 
     Args:
-        counts: share of the questions with 1, 2, 3 and 4 or more moments (or intervals).
+        counts: shares of the questions with 1, with 2, with 3, and with 4 or more moments or intervals.
         seconds: quantiles of the length of an interval.
         spans: pairs (limit, quantiles) for videos shorter than `limit` seconds. The quantiles are of the seconds from a
             question's first moment to its last.
@@ -151,7 +151,7 @@ class World:
 
     @property
     def least_seen_seconds(self) -> float:
-        """Least seconds that an event is visible: 1 in worlds with `evidence`, whose events may last 0 s; else 0."""
+        """Shortest time that an event is visible: 1 s in worlds with `evidence`, whose events may last 0 s; else 0."""
         return 1.0 if self.evidence else 0.0
 
     @property
@@ -255,7 +255,7 @@ def world_of(entry: str | dict[str, object]) -> World:
     return replace(WORLDS[base], **changes)
 
 
-# Multiply-adds of an image: CLIP ViT-B/32 over BLIP's ViT-L/16 at 384 pixels.
+# Multiply-adds for an image: those of CLIP ViT-B/32 divided by those of BLIP's ViT-L/16 at 384 pixels.
 CLIP_B32_OVER_BLIP_L = 1 / 43
 
 
@@ -267,7 +267,7 @@ class Channel:
         rho: correlation of its background with that of the main encoder, in [0, 1].
         q: height of an event, and of everything related to the question, divided by that for the main encoder.
         cost: cost of a forward divided by that of the main encoder.
-        location, scale: parameters of its marginal; None takes those of the main encoder.
+        location, scale: parameters of the marginal of its relevance; None takes those of the main encoder.
     """
 
     rho: float = 0.3

@@ -85,8 +85,8 @@ class FrameAdapter:
     - `checkpoint_types`: allowed values of `model_type` in the checkpoint's `config.json`; empty allows any;
     - `is_simple = False` if the wrapper takes lmms-eval's chat requests;
     - `stock_name`: lmms-eval's name of the wrapper, under which tasks may have prompts for it;
-    - `frames_argument`: name of the wrapper's argument for the most frames it takes;
-    - the pixels' way into the wrapper. Its `doc_to_visual` returns `visuals(frame_batch)`, by default a list with
+    - `frames_argument`: name of the wrapper's argument for the largest number of frames;
+    - how the wrapper gets the pixels. Its `doc_to_visual` returns `visuals(frame_batch)`, by default a list with
       one `PathWithFrames`: a str that is the real path and carries `frame_batch`. Override the wrapper's loader: for
       a `PathWithFrames` return `path.frame_batch.take()` in the shape the wrapper expects, else call `super()`.
       Chat wrappers: `video_parts(frame_batch)` are the message parts of the video.
@@ -142,7 +142,7 @@ class FrameAdapter:
             chooser = make_chooser(options, frames=frames)
             self._load(wrapper_arguments, options)
             patches.look_prompts_up_by_wrapper(self.model_id, self.stock_name)
-            # Early enough: lmms-eval distributes the documents after it has made the model.
+            # This comes in time: lmms-eval distributes the documents after it has made the model.
             if self._rank_and_world[1] > 1:
                 patches.keep_videos_on_one_rank()
             self._counts = RunCounts()
@@ -154,7 +154,7 @@ class FrameAdapter:
         """Run the checks of `load_session` before any weights load.
 
         Raises:
-            FocusEvalError: an unknown argument, or one of the wrong kind, a missing package, key or checkpoint.
+            FocusEvalError: an argument is unknown or of the wrong kind, or a package, API key or checkpoint is missing.
         """
         # An instance without `__init__`, which would load the weights.
         cls.__new__(cls)._checked_wrapper(arguments, SessionOptions, frames)
@@ -164,11 +164,11 @@ class FrameAdapter:
         """Return a session with the wrapper loaded and no sampler, for a caller who has the frames.
 
         Args:
-            arguments: of the wrapper and of the adapter itself, and those of `SessionOptions`.
-            frames: most frames per question.
+            arguments: arguments of the wrapper and of the adapter, and those of `SessionOptions`.
+            frames: largest number of frames per question.
 
         Raises:
-            FocusEvalError: as `check_arguments`.
+            FocusEvalError: as in `check_arguments`.
         """
         model = cls.__new__(cls)
         options, wrapper_arguments, _ = model._checked_wrapper(arguments, SessionOptions, frames)
@@ -235,7 +235,7 @@ class FrameAdapter:
         return [PathWithFrames(frame_batch)]
 
     def video_parts(self, frame_batch: FrameBatch) -> list[MessagePart]:
-        """Return the chat-message parts for the video: one video part, or one image a frame if their sizes differ."""
+        """Return the chat-message parts for the video: one video part, or one image per frame if sizes differ."""
         if frame_batch.scales is None:
             return [{"type": "video", "url": PathWithFrames(frame_batch)}]
         return [{"type": "image", "url": image} for image in frame_batch.images()]
@@ -263,7 +263,7 @@ class FrameAdapter:
 
     @classmethod
     def frame_limit(cls, wrapper_arguments: Mapping[str, object]) -> int:
-        """Return the most frames that the wrapper takes, by its arguments. Raises InvalidInput without such a limit."""
+        """Return the wrapper's largest number of frames. Raises InvalidInput if its arguments do not state it."""
         limit = number_argument(cls.model_id, wrapper_arguments, cls.frames_argument)
         if limit is None:
             raise InvalidInput(f"{cls.model_id}: set frames= to the number of frames")
@@ -405,13 +405,13 @@ class FrameAdapter:
         with patches.command_line_errors():
             patches.refuse_response_cache()
             self.context.record.close()
-            # Sum over ranks, so that all of them raise or none: the others would wait for a rank that ended alone.
+            # Sum over ranks, so that either all ranks raise or none: if one ended alone, the others would wait for it.
             counts, self._counts = over_all_ranks(self._counts), RunCounts()
             if self._rank_and_world[0] == 0:
                 logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.options.record}")
             options = self.context.options
             check_error_share(counts, options.max_error_share)
-            # The command line has to tell it by its exit code; a caller from Python sees the results.
+            # The command line reports unreadable answers by its exit code; a caller from Python sees the results.
             if patches.is_command_line():
                 check_readable(counts, allow_unparsed=options.allow_unparsed)
 
@@ -420,7 +420,7 @@ class FrameAdapter:
         if hasattr(self, "context"):
             self.context.record.close()
         self._unwrapped = None
-        # Our `clean` leaves the model loaded: lmms-eval calls it after every run, and another may follow.
+        # lmms-eval calls `clean` after every run. Ours keeps the model for a next run; the wrapper's own releases it.
         super().clean()  # type: ignore[misc]
 
     # Checks before any weights load.
@@ -428,7 +428,7 @@ class FrameAdapter:
     def _checked_wrapper(
         self, arguments: Mapping[str, object], kind: type[OptionsT], frames: int | None
     ) -> tuple[OptionsT, dict[str, object], int]:
-        """Check the arguments and set `prepared`; return options of `kind`, the wrapper's arguments, and K."""
+        """Check the arguments and set `prepared`; return options of `kind`, the wrapper's arguments, and K frames."""
         self.check_installed()
         base = self.wrapper()
         options, wrapper_arguments, adapter_arguments = split_arguments(
@@ -442,9 +442,9 @@ class FrameAdapter:
         return options, wrapper_arguments, frames
 
     def _agree_on_frames(self, frames: int | None, wrapper_arguments: dict[str, object], base: type) -> int:
-        """Return K, and set the wrapper's frame limit to it unless given.
+        """Return K, the number of frames, and set the wrapper's frame limit to K if no limit is given.
 
-        K is `frames`, else the given limit, else the wrapper's default; above a given limit it raises InvalidInput.
+        K is `frames`, else the given limit, else the wrapper's default. Raises InvalidInput if K exceeds a given limit.
         """
         limit = number_argument(self.model_id, wrapper_arguments, self.frames_argument)
         default = default_of(base, self.frames_argument)
@@ -459,9 +459,9 @@ class FrameAdapter:
 
 
 def mark_as_cut(output: object) -> object:
-    """Return a wrapper's output that is cut while thinking, behind an opening tag where the prompt held that tag.
+    """Return a wrapper's output that is cut while thinking, with an opening tag put before it unless it has one.
 
-    A task that gets it then reads no answer in the thoughts.
+    The prompt may have held the opening tag. With the tag in the output, a task reads no answer in the thoughts.
     """
     text = str(unwrap_generation_output(output)[0])
     has_tag = not text.strip() or any(start in text for start, _ in REASONING_TAGS)

@@ -3,7 +3,7 @@
     roles_of_words()["respuesta"]  # "answer"
 
 `answer_words.yaml` lists them, `replies.py` reads an answer with them. A word of any language counts in every reply,
-for models mix them.
+because models mix languages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def _words_by_language() -> dict[str, dict[str, list[str]]]:
 def roles_of_words() -> dict[str, str]:
     """Return the role of each word or phrase, in lower case; phrases have single blanks. Cached.
 
-    Where languages disagree the more cautious role counts: "no" denies, though it is "in the" in Portuguese.
+    If a word has two roles in two languages, the more cautious one counts: "no" denies, though it is Portuguese for
+    "in the".
     """
     roles: dict[str, str] = {}
     for role in _BY_CAUTION:

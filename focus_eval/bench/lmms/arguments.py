@@ -46,7 +46,7 @@ class SessionOptions:
     decode_gigabytes: float = option(4.0, above=0)
 
     def __post_init__(self) -> None:
-        """Bring the options to their declared types, with InvalidInput for others."""
+        """Bring the options to their declared types, with InvalidInput for values that cannot be."""
         for name, value in checked_values("--model_args", self).items():
             object.__setattr__(self, name, value)
 
@@ -65,7 +65,7 @@ class AdapterOptions(SessionOptions):
         frames: keyframes per question; None for the wrapper's own number.
         seed: seed of every question's random generator, together with the question.
         coarse_seed: "video" lets the questions of a video share their coarse pulls.
-        timeline: "seconds" shows the sampler a video whose rate varies in even steps of time.
+        timeline: "seconds" shows the sampler a video of varying frame rate in equal steps of time.
         query: text of a question for the encoder: "question", "question_and_options" or a template with {question} and
             {options}.
         benchmark: a benchmark's name or the YAML file that declares one, for tasks that focus-eval does not know.
@@ -74,8 +74,8 @@ class AdapterOptions(SessionOptions):
         record: folder for the rows.
         backend: video reader.
         answer_parsing: parser of the answer in a row: "strict", or "lmms_eval" with its random guess, seeded.
-        subtitles: which subtitles a prompt gets: "off", "shown" (of the shown frames) or "all"; "" for none, or for the
-            lines of the shown frames where the task writes subtitles.
+        subtitles: which subtitles a prompt gets: "off" for none, "shown" for those of the shown frames, or "all"; ""
+            means "shown" for a task that writes subtitles, and "off" for any other task.
         subtitle_layout: "interleaved" between the pictures, or "block" before the question; "" for the benchmark's.
         max_error_share: largest share of failed questions, 0 to 1; a run with more fails at its end.
         allow_unparsed: true lets lmms-eval's command line end well although no answer could be read.
@@ -141,7 +141,7 @@ def split_arguments(
         model: the model's name, for messages.
         arguments: everything in `--model_args`, and batch size and device.
         base: the wrapper's class, whose constructor declares its arguments.
-        kind: `AdapterOptions`, or `SessionOptions` where nobody chooses.
+        kind: `AdapterOptions`, or `SessionOptions` if the caller has chosen the frames.
         own_options: a dataclass that declares the adapter's own arguments; None if it has none.
         passed_on: names of further arguments that the wrapper passes on (to an engine).
 
@@ -170,7 +170,7 @@ def split_arguments(
         elif name in wrapper_parameters or name in _FROM_COMMAND_LINE:
             wrapper_arguments[name] = value
         else:
-            # With a misspelt name ignored, a run of hours would use the default.
+            # If a misspelt name were ignored, a run of hours would use the default.
             known_names = [
                 *plain_names,
                 *adapter_names,
@@ -179,7 +179,7 @@ def split_arguments(
             ]
             raise unknown_name(f"argument of {model}:", name, known_names)
     for name in _FROM_COMMAND_LINE:
-        # Leave out those that the constructor does not take: it would fail.
+        # Leave out arguments that the constructor does not take: it would raise an error.
         if name in wrapper_arguments and name not in wrapper_parameters:
             del wrapper_arguments[name]
     adapter_options = make(model, own_options, texts(adapter_arguments)) if own_options else None
@@ -259,7 +259,7 @@ def check_chooser(options: AdapterOptions) -> None:
         raise InvalidInput(f"encoder.{next(iter(options.encoder_options))} is given, but no encoder")
     if options.is_native or options.selections:
         chooser = "sampler=native" if options.is_native else "selections="
-        # Refuse them: if they were ignored, a user would think they had an effect.
+        # Refuse sampler options and encoders, because a user would think that they had an effect.
         for name, value in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
             if value:
                 raise InvalidInput(f"{chooser} does not choose frames itself; remove the {name}")
@@ -275,7 +275,7 @@ def check_chooser(options: AdapterOptions) -> None:
 
 
 def make_chooser(options: AdapterOptions, *, frames: int) -> Chooser | None:
-    """Return who chooses the frames as `options` say, encoders loaded; None for the wrapper's own sampling."""
+    """Return the chooser that `options` describe, with its encoders loaded; None for the wrapper's own sampling."""
     if options.is_native:
         return None
     if options.selections:

@@ -1,7 +1,7 @@
 """Lists the models that lmms-eval finds through this package: our own and those of other packages.
 
-Read by lmms-eval at its own start through the entry-point group `lmms_eval.models`, so this file stays light: one
-that raises would drop the plugins after it with only a warning.
+lmms-eval imports this file when it starts, through the entry-point group `lmms_eval.models`. Keep its imports few: if
+the import failed, lmms-eval would print only a warning and skip the plugins after this one too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHAT_SUFFIX = ".chat"
 
 
 class Paths(NamedTuple):
-    """Import paths of a model's classes for simple and for chat requests; None for a kind it does not have."""
+    """Import paths of a model's classes for simple and for chat requests; None where the model has no such class."""
 
     simple: str | None = None
     chat: str | None = None
@@ -42,7 +42,8 @@ def _check(loaded: object, label: str) -> type[FrameAdapter]:
     return adapter
 
 
-# A package registers a model here, one line for the class of each kind of request.
+# Another package adds a model by entry points in the group `focus_eval.models`: one for its class for simple requests,
+# one for its class for chat requests.
 MODELS: Registry[type[FrameAdapter]] = Registry(
     "model",
     group="focus_eval.models",
@@ -66,7 +67,10 @@ def packages_of(model: str) -> tuple[str, ...]:
 
 
 def _fact(model: str, attribute: str, default: T) -> T:
-    """A class attribute of `model`, or of its chat class, without importing it; `default` if unknown."""
+    """A class attribute of `model`, from its simple class or else its chat class; `default` if there is none.
+
+    No class is imported.
+    """
     # Some models have a simple class only, others a chat class only.
     name = next((name for name in (model, model + CHAT_SUFFIX) if name in MODELS), "")
     fact: T = MODELS.fact(name, attribute, default) if name else default
@@ -76,9 +80,9 @@ def _fact(model: str, attribute: str, default: T) -> T:
 def known_models() -> dict[str, Paths]:
     """Return the class paths of our models and of those registered under `focus_eval.models`, by model name.
 
-    An entry point names a class that puts `FrameAdapter` before an lmms-eval wrapper; a name that ends in ".chat" is
-    the class for chat requests of the model before it. Nothing is imported here. A name that is ours stays ours, with a
-    warning: an error would take all models of this package from lmms-eval.
+    The class of an entry point has the bases `FrameAdapter` and then an lmms-eval wrapper. An entry point with the name
+    MODEL.chat gives the class for chat requests to MODEL. No class is imported here. If another package uses one of our
+    names, our model keeps the name and a warning is printed: an error would hide all our models from lmms-eval.
     """
     built_in_names = {plugin.name.removesuffix(CHAT_SUFFIX) for plugin in MODELS.plugins.values() if plugin.module}
     paths_by_model: dict[str, Paths] = {}
@@ -95,7 +99,7 @@ def known_models() -> dict[str, Paths]:
 
 
 def MANIFESTS() -> list[ModelManifest]:
-    """Return one lmms-eval manifest per model. A function, because importing lmms-eval here would be circular."""
+    """Return one lmms-eval manifest per model. A function, as importing lmms-eval at the top would be circular."""
     from lmms_eval.models.registry_v2 import ModelManifest
 
     return [

@@ -17,14 +17,15 @@ from itertools import pairwise
 from focus_eval.bench.lmms.answer_words import roles_of_words
 from focus_eval.bench.lmms.replies import marked_parts, without_marks
 
-# Thousands have a comma, an apostrophe or a narrow blank before each three digits; "1,5" may be one number or two.
+# A comma, an apostrophe or a no-break blank may stand before every three digits. "1,5" is unclear: a number with a
+# decimal comma, or two numbers.
 _DIGITS = re.compile(
     r"(?<![\w.,])(?P<number>-?(?:\d{1,3}(?:[,'’\u00a0\u202f]\d{3})+|\d+)(?:\.\d+)?(?:[eE][+-]?\d+)?|-?\.\d+)"
     r"(?P<unclear>,\d+)?"
 )
 _SEPARATOR = re.compile("[,'’\u00a0\u202f]")
 _WORD = re.compile(r"[^\W\d_]+")
-# "3 or 4", "3-4", "between 3 and 4": two numbers are no answer.
+# What joins two numbers, as in "3 or 4", "3-4" or "between 3 and 4": joined numbers are no answer.
 _JOINED = re.compile(r"\s*(?:-|–|—|/|~|to|or|and)\s*", re.IGNORECASE)
 _GAP_IN_WORDS = re.compile(r"[\s-]+(?:and\s+)?")
 
@@ -34,7 +35,7 @@ class _Number:
     """A number in a text, at [start, stop).
 
     Args:
-        value: None for one that can be read in two ways.
+        value: the number; None if the text can be read in two ways.
         is_pronoun: the word "one", which need not be a number.
     """
 
@@ -47,8 +48,9 @@ class _Number:
 def read_number(text: str) -> float | None:
     """Return the number that a reply answers with, or None.
 
-    These count in turn: a marked one (`<answer>4</answer>`, `\\boxed{4}`), the announced ones ("the answer is 4"), one
-    that fills the first line, the last one. Several announced ones must agree, and a range ("3-4") is no number.
+    The first of these kinds that occurs counts: marked numbers (`<answer>4</answer>`, `\\boxed{4}`), announced numbers
+    ("the answer is 4"), a number that fills the first line, the last number. Several marked or announced numbers must
+    agree. A number that is joined to another ("3-4", "3 or 4") is no answer.
     """
     plain = without_marks(unicodedata.normalize("NFKC", text))
     marked = [part for part in marked_parts(plain) if any(_numbers(part))]

@@ -1,7 +1,8 @@
 """Reads the answer in a model's reply: the thinking is removed, then one option must be named without doubt.
 
-`replies.read_option` is the strict reading. An option that two places name differently, that is denied, or that stands
-in a list of several is not read. lmms-eval's own rules (`answer_parsing=lmms_eval`) are called, not repeated.
+`replies.read_option` is the strict reading. It reads no option if two places of the reply name different ones, if the
+option is denied, or if it stands in a list of several. For `answer_parsing=lmms_eval`, lmms-eval's own functions are
+called.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ParsedAnswer:
     """An answer as parsed, and its score.
 
     Args:
-        parsed: an option letter, a number as text, or an open answer; None if none can be read or it was guessed.
+        parsed: an option letter, a number as text, or an open answer; None if no answer can be read, or it is a guess.
         score: in [0, 1]; None if the answer cannot be scored.
         metric: name of the task's own metric that gave the score; "" if focus-eval scored the answer.
         is_cut: True if the reply ends while the model is still thinking.
@@ -68,9 +69,10 @@ def read_answer(
     A question whose answer the split hides has no score.
 
     Args:
-        answer_parsing: "lmms_eval" parses LongVideoBench as lmms-eval does, with its random guess drawn from (seed,
-            question). Its rules for the other benchmarks never guess: there the two differ only in the accepted forms.
-            Of several numbers its rule reads the first, "strict" the announced or the last one (see `read_number`).
+        answer_parsing: "strict", or "lmms_eval" for lmms-eval's rule for the benchmark. The rule for LongVideoBench
+            guesses an option where it reads none; the guess is drawn from (seed, question). The rules for the other
+            benchmarks never guess, and differ from "strict" only in the accepted forms of an option. Of several
+            numbers lmms-eval reads the first, "strict" the announced or the last one (see `read_number`).
         rule: name of lmms-eval's rule for "lmms_eval" (see `BenchmarkFacts.lmms_eval_parsing`).
         seed: seed of the guess.
         reasoning_tags: pairs of tags; what is between them is not read.
@@ -105,7 +107,10 @@ def strip_reasoning(reply: str, reasoning_tags: TagPairs = REASONING_TAGS) -> tu
 
 
 def _read_number(question: Question, text: str, answer_parsing: AnswerParsing) -> ParsedAnswer:
-    """Read and score VSI-Bench's open questions: mean relative accuracy from .5 to .95, by lmms-eval's own function."""
+    """Read the number that answers an open question of VSI-Bench, and score it.
+
+    The score is the mean relative accuracy over thresholds from .5 to .95, by lmms-eval's own function.
+    """
     from lmms_eval.tasks.vsibench import utils
 
     value = read_number(text) if answer_parsing == "strict" else utils.extract_number(text)

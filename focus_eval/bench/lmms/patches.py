@@ -1,8 +1,8 @@
 """Patches lmms-eval and its dependencies, and places this process among those of a run.
 
-The docstring of each patch states the internals it relies on, and its reason. All other code uses public interfaces.
-A patch looks before it touches: where a release lacks what it relies on, a patch that only saves time is left out, and
-one without which frames, prompts or ranks would be wrong raises an error (`_require`).
+The docstring of each patch says which internals the patch relies on and why it is needed. All other code uses public
+interfaces. A patch first checks that the installed release has these internals. If not, a patch that only saves time is
+skipped; a patch without which frames, prompts or ranks would be wrong raises an error (`_require`).
 `tests/bench/lmms/test_patches.py` fails if a package changes what a patch relies on.
 """
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from lmms_eval.api.task import ConfigurableTask
     from torch import Tensor
 
-# Frames `(n, 3, height, width)`, metadata and sampled rate of a video; and what reads them from a video's element.
+# A `VideoReading` is the frames `(n, 3, height, width)`, the metadata and the sampled rate of a video. An
+# `ElementReader` reads it from the video's element, the dict that describes the video in a chat message.
 VideoReading = tuple["Tensor", dict[str, object], float]
 ElementReader = Callable[[dict[str, object]], VideoReading]
 # The releases that these patches were tried with.
@@ -41,7 +42,7 @@ def _require(owner: ModuleType | type, name: str) -> Any:
     """Return the attribute `name` of a module or class, which a patch cannot do without.
 
     Raises:
-        MissingDependency: the installed release has no such attribute; the message names one that has.
+        MissingDependency: the installed release has no such attribute; the message names a release that has it.
     """
     if not hasattr(owner, name):
         module = str(getattr(owner, "__module__", owner.__name__))
@@ -78,11 +79,11 @@ def wrap_video_readers(wrap: Callable[[ElementReader], ElementReader]) -> None:
 
 
 def import_evaluate_late() -> None:
-    """Let the package `evaluate` load only when one of its names is used; do nothing if it is loaded.
+    """Let the package `evaluate` load only when one of its names is used; do nothing if it is loaded already.
 
-    Relies on: `lmms_eval.api.registry`, which imports it at its top and uses it in `get_metric` alone.
+    Relies on: `lmms_eval.api.registry` imports `evaluate` at its top and uses it in `get_metric` alone.
 
-    Why: it imports the pipelines of transformers and torchvision, more than all else that lmms-eval's tasks need.
+    Why: `evaluate` imports torchvision and transformers' pipelines, more than all other imports of lmms-eval's tasks.
     """
     spec = find_spec("evaluate") if "evaluate" not in sys.modules else None
     if spec is not None:
@@ -94,7 +95,10 @@ class _LateEvaluate(ModuleType):
     """The package `evaluate` before it is loaded."""
 
     def __getattr__(self, name: str) -> object:
-        """Return a name of the package, which is loaded for it; AttributeError for those that modules are asked for."""
+        """Load the package and return its attribute `name`.
+
+        Names that begin with "__", which Python asks every module for, raise AttributeError and load nothing.
+        """
         if name.startswith("__"):
             raise AttributeError(name)
         if sys.modules.get("evaluate") is self:
@@ -103,12 +107,13 @@ class _LateEvaluate(ModuleType):
 
 
 def open_no_video_twice() -> None:
-    """Give lmms-eval's Qwen wrappers length and size of a video with chosen frames without opening its file.
+    """Tell lmms-eval's Qwen wrappers length and size of a video with chosen frames without opening its file.
 
-    Relies on: the name `decord` in the wrappers' modules, of which they use `VideoReader(path)`: its `len`, and the
-    shape of `[0].asnumpy()`.
+    Relies on: the wrappers' modules have decord under the name `decord`. Of `decord.VideoReader(path)` they use only
+    its `len` and the shape of `[0].asnumpy()`.
 
-    Why: for every question they would open the file with decord, which reads all of it, though the frames are decoded.
+    Why: for every question the wrappers would open the video with decord, which reads the whole file, although the
+    chosen frames are decoded already.
     """
     for name in ("simple.qwen2_vl", "simple.qwen2_5_vl", "simple.qwen3_vl", "chat.qwen2_5_vl"):
         try:
@@ -132,7 +137,7 @@ class _FrameAwareDecord:
         return getattr(self._stock, name)
 
     def VideoReader(self, path: object, *args: object, **options: object) -> object:
-        """Return length and size of a path that carries frames, else the stock reader."""
+        """Return, for a path that carries frames, a reader that knows only length and size; else decord's own."""
         frame_batch = getattr(path, "frame_batch", None)
         return (
             _FrameBatchVideo(frame_batch)
@@ -162,8 +167,8 @@ def resize_to_patches() -> None:
     Relies on: the name `fetch_video` in `lmms_eval.models.chat.vllm_generate`, called with the video's element, and its
     argument `image_patch_size`.
 
-    Why: the wrapper leaves it at 14. Qwen3-VL's patches have 16: its frames were resized to multiples of 28, and by its
-    processor once more to multiples of 32.
+    Why: the wrapper leaves `image_patch_size` at 14 pixels, so frames are resized to multiples of 28. Qwen3-VL has
+    patches of 16 pixels, and its processor would resize the frames a second time, to multiples of 32.
     """
     from lmms_eval.models.chat import vllm_generate
 
@@ -192,7 +197,7 @@ def load_generating_classes() -> None:
     from loguru import logger
     from transformers import AutoModelForImageTextToText
 
-    # Nothing to patch: this wrapper chooses its model class in another way.
+    # A wrapper without the name `AutoModel` chooses its model class in another way: nothing to patch.
     if getattr(stock, "AutoModel", AutoModelForImageTextToText) is not AutoModelForImageTextToText:
         logger.info("lmms-eval's huggingface wrapper would load a model that cannot generate; loading one that can")
         stock.AutoModel = AutoModelForImageTextToText
@@ -202,10 +207,11 @@ def load_generating_classes() -> None:
 def single_process_in_accelerate() -> Iterator[None]:
     """Make accelerate report a single process inside the block, and restore its state afterwards.
 
-    Relies on: `PartialState._shared_state` and `AcceleratorState._shared_state`, the dicts that all instances share;
-    cleared, and without a launcher's variables, the next `PartialState(cpu=True)` describes one process.
+    Relies on: `PartialState._shared_state` and `AcceleratorState._shared_state`, the dicts that all instances share.
+    After these are cleared and the launcher's variables unset, the next `PartialState(cpu=True)` describes one process.
 
-    Why: lmms-eval's wrappers place each of several processes on its GPU and refuse to be built on a CPU.
+    Why: in a run of several processes lmms-eval's wrappers place each process on a GPU of its own, and refuse to be
+    built on a CPU.
     """
     from accelerate.state import AcceleratorState, PartialState
 
@@ -228,19 +234,20 @@ def single_process_in_accelerate() -> Iterator[None]:
 def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
     """Make lmms-eval's tasks ask `model` with their prompts for the stock wrapper behind it.
 
-    Relies on: `ConfigurableTask._prepare_model_specific_config`, called once by the constructor, which looks up a
-    task's entries for `self.model_name`: the name given to `--model`, or the model itself in a call from Python. Tasks
-    are made after the model.
+    Relies on: the constructor of `ConfigurableTask` calls `_prepare_model_specific_config` once. That method looks up a
+    task's entries for `self.model_name`, which is the name given to `--model`, or the model itself in a call from
+    Python. lmms-eval makes the tasks after the model.
 
-    Why: no task's file has our name of the model, which would get other prompts than its stock wrapper. A task with
-    subtitles would also write those of its own even frames, before ours are chosen (`leave_subtitles_out`).
+    Why: no task's file has our name of the model, so the model would get other prompts than its stock wrapper. A task
+    with subtitles would write the subtitles of its own evenly spaced frames into a prompt before our frames are chosen
+    (`leave_subtitles_out`).
     """
     from lmms_eval.api.task import ConfigurableTask
 
     from focus_eval.bench.lmms.tasks import DEFAULT, leave_subtitles_out, prompts_for
 
     prepare = _require(ConfigurableTask, "_prepare_model_specific_config")
-    # Called for each model made: a second one must not wrap the first one's function.
+    # This runs for every model that is made: wrap lmms-eval's own function, not the replacement of an earlier call.
     stock = getattr(prepare, "stock", prepare)
     wrappers = {**getattr(prepare, "wrappers", {}), model: stock_name}
 
@@ -258,31 +265,31 @@ def look_prompts_up_by_wrapper(model: str, stock_name: str) -> None:
     ConfigurableTask._prepare_model_specific_config = prepare_by_wrapper
 
 
-# Fields that hold a document's video, the surest first.
+# Fields of a document that may name its video, the most reliable first.
 _VIDEO_FIELDS = ("video_path", "videoID", "video_id", "video_name", "video", "scene_name")
 
 
 def keep_videos_on_one_rank() -> None:
     """Make lmms-eval assign all questions of a video to one of its processes.
 
-    Relies on: `create_iterator(iterator, rank, world_size, limit, offset)`, which `lmms_eval.api.task` looks up in
-    `lmms_eval.utils` and `lmms_eval.evaluator` by its own name; documents come as pairs (number, document). Ranks with
-    fewer requests are filled up by lmms-eval itself.
+    Relies on: `lmms_eval.api.task` calls `create_iterator(iterator, rank, world_size, limit, offset)` as an attribute
+    of `lmms_eval.utils`, and `lmms_eval.evaluator` calls the same function under its own global name. Documents come as
+    pairs (number, document). lmms-eval itself gives ranks with fewer requests copies of their own requests.
 
-    Why: documents are assigned in turn, so that each video would be decoded and embedded by several processes.
+    Why: lmms-eval assigns documents to the processes in turn, so several processes would decode and embed each video.
     """
     from lmms_eval import evaluator, utils
 
     # Optional: without this patch ranks decode more videos, and give the same answers.
     if not (hasattr(utils, "create_iterator") and hasattr(evaluator, "create_iterator")):
         return
-    # Called for each model made: a second one must not wrap the first one's function.
+    # This runs for every model that is made: wrap lmms-eval's own function, not the replacement of an earlier call.
     stock = getattr(utils.create_iterator, "stock", utils.create_iterator)
 
     def create_iterator(
         raw_iterator: object, rank: int, world_size: int, limit: object = None, offset: object = 0
     ) -> Iterator[object]:
-        """Return the items of one rank, all of a video on the same; as stock for a single process."""
+        """Return the items of one rank; all items of a video are on one rank. A single process gets the stock order."""
         stock(iter(()), rank, world_size, limit, offset)  # raises for arguments that lmms-eval's own refuses
         if int(world_size) < 2:
             return iter(stock(raw_iterator, rank, world_size, limit, offset))
@@ -296,10 +303,10 @@ def keep_videos_on_one_rank() -> None:
 
 
 def _dealt_by_video(items: Iterator[object], world_size: int) -> Iterator[tuple[int, object]]:
-    """Yield (rank, item) for each item, all items of a video on one rank: the one with fewest items at its first.
+    """Yield (rank, item) for each item; a video's items all go to the rank with the fewest items at its first item.
 
-    Items without a video are assigned in turn. So are all items if there are fewer videos than ranks: lmms-eval fills a
-    rank up with copies of its own requests, so each rank needs one.
+    Items without a video are assigned in turn. If there are fewer videos than ranks, all items are assigned in turn:
+    lmms-eval fills a rank up with copies of the rank's own requests, so each rank needs at least one.
     """
     # Read no further than needed, since `items` iterates over the whole task.
     start, videos = [], set[str]()
@@ -318,7 +325,7 @@ def _dealt_by_video(items: Iterator[object], world_size: int) -> Iterator[tuple[
 
 
 def _video_of(item: object) -> str | None:
-    """The video of a pair (number, document), from the first of `_VIDEO_FIELDS` with a text; None without."""
+    """The video of a pair (number, document), from the first of `_VIDEO_FIELDS` that is a text; None if none is."""
     document = item[1] if isinstance(item, tuple) and len(item) == 2 else None
     values = document if isinstance(document, Mapping) else {}
     return next((values[name] for name in _VIDEO_FIELDS if isinstance(values.get(name), str)), None)
@@ -330,7 +337,7 @@ def uses_response_cache() -> bool:
     Relies on: the local variables `use_cache` of `lmms_eval.evaluator.simple_evaluate` and `response_cache` of
     `lmms_eval.evaluator.evaluate`, read from the frames of the call stack.
 
-    Why: lmms-eval does not tell a model about the cache, and does not call it if the cache has every answer.
+    Why: lmms-eval does not tell a model about the cache, and does not call the model if the cache has every answer.
     """
     variables = {"simple_evaluate": "use_cache", "evaluate": "response_cache"}
     return _variable_of_evaluator(variables, is_required=True) is not None
@@ -348,7 +355,7 @@ def stated_reasoning_tags() -> str | None:
 
 
 def _variable_of_evaluator(variables: Mapping[str, str], *, is_required: bool = False) -> object:
-    """Return the first set local variable of the calling `lmms_eval.evaluator` functions; None without one.
+    """Return the first of `variables` that is set in a calling function of `lmms_eval.evaluator`; None if none is.
 
     Args:
         variables: name of the variable by name of the function.
@@ -371,7 +378,7 @@ def _variable_of_evaluator(variables: Mapping[str, str], *, is_required: bool = 
 
 
 def refuse_response_cache() -> None:
-    """Raise InvalidInput if lmms-eval's `--use_cache` is on: its key holds the model arguments, not the shown frames.
+    """Raise InvalidInput if lmms-eval's `--use_cache` is on: its keys hold the model arguments, not the shown frames.
 
     Called at every point where lmms-eval calls us.
     """
@@ -420,7 +427,7 @@ def place_on_rank(model: object) -> None:
     """Set rank and world size on a model that was built without knowing the other processes."""
     from accelerate import Accelerator
 
-    # A rank answers all questions unless it knows of the others.
+    # A process that does not know of the other ranks would answer all questions.
     rank, world_size = rank_and_world()
     # lmms-eval's evaluator waits for the other ranks through the accelerator.
     vars(model).update(_rank=rank, _world_size=world_size, accelerator=Accelerator())

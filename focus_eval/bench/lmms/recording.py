@@ -33,8 +33,9 @@ class ReplyReader:
 
     Args:
         answer_parsing: "strict" or "lmms_eval".
-        seed: of lmms-eval's random guesses.
-        stated_tags: of lmms-eval's command line, as JSON, or of the matrix's model; None if neither states any.
+        seed: seed of lmms-eval's random guesses.
+        stated_tags: reasoning tags that lmms-eval's command line (as JSON) or the matrix's model states; None if
+            neither states any.
     """
 
     answer_parsing: AnswerParsing
@@ -50,9 +51,10 @@ class ReplyReader:
     def _read(self, task_question: TaskQuestion, text: str, prompt_end: str) -> ParsedAnswer:
         question, benchmark = task_question.question, task_question.benchmark
         tags = self.reasoning_tags(task_question.parts.look)
-        # The prompt's template may open the thinking tag, so that a cut reply contains no tag.
+        # The prompt may end with the opening tag; put that tag before the reply, so that a cut reply is recognised.
         text = next((start for start, _ in tags if prompt_end.endswith(start)), "") + text
-        # If lmms-eval's parsing rule is unknown, read options strictly only; the task scores other answers.
+        # If lmms-eval has no known rule for the benchmark, only options under "strict" are read here; the task scores
+        # all other answers.
         rule = benchmark.facts.lmms_eval_parsing if benchmark is not None else ""
         if rule or (question.options and self.answer_parsing == "strict"):
             return read_answer(
@@ -62,7 +64,9 @@ class ReplyReader:
         return task_score(task, question, task_question.document, text, seed=self.seed, reasoning_tags=tags)
 
     def reasoning_tags(self, look: object) -> TagPairs:
-        """Return the pairs of tags that lmms-eval removes, with what is between them, from replies; else the default.
+        """Return the pairs of tags that lmms-eval removes from replies, together with the text between them.
+
+        The task's own tags count first, then `stated_tags`, then lmms-eval's default.
 
         Args:
             look: the request's `doc_to_visual` or `doc_to_messages`, a bound method of the task.
@@ -85,8 +89,8 @@ def answer_text(output: object) -> str:
 # Each cell is a run (`answering.cell`) in the folder RECORD/CELL.
 #
 # CELL ends in a hash over all that can change an answer: the model with its arguments, exact weights and versions, the
-# selection, and the task with its split and generation arguments. So another task has rows of its own, while the same
-# command finds its rows again, and with a larger `--limit` asks only for what is new. Nothing written is ever deleted.
+# selection, and the task with its split and generation arguments. So another task has rows of its own. The same
+# command finds its rows again; with a larger `--limit` it asks only questions without a row. No row is ever deleted.
 
 
 class RecordFolder:
@@ -94,12 +98,12 @@ class RecordFolder:
 
     Args:
         model, stock_name: names of the model, and of lmms-eval's wrapper behind it, under which tasks may have prompts.
-        packages: whose versions can change an answer.
+        packages: packages whose versions can change an answer.
         pretrained: folder or hub name of the loaded checkpoint; "" for none.
         prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
         requests: "simple" for simple requests to a model that takes chat requests too, else "".
         selection_id: hash over all that can change a selection; "native" for the wrapper's own sampling.
-        selection: everything behind that hash; {} for the wrapper's own sampling.
+        selection: everything that `selection_id` is a hash of; {} for the wrapper's own sampling.
         frames: frames per question.
     """
 
@@ -142,7 +146,7 @@ class RecordFolder:
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
             **({"requests": requests} if requests else {}),
-            # The id of replayed rows tells nothing of the reader that shows their frames.
+            # The id of replayed selections does not depend on the video reader, so name a reader with inexact pixels.
             **({"video_backend": options.backend} if options.selections and not is_exact else {}),
         }
         self._stock_name = stock_name
@@ -151,10 +155,12 @@ class RecordFolder:
         self._cells: dict[tuple[str, str, str, str | None, str], Cell] = {}
 
     def cell_of(self, parts: RequestParts, *, stated_tags: str | None = None, subtitles: str = "") -> Cell:
-        """Return the cell of a request: its id is a hash of its whole identity, its folder's name has the hash's start.
+        """Return the cell of a request.
+
+        The cell's id is a hash of its whole identity. The name of its folder ends in the first 8 digits of the hash.
 
         Args:
-            stated_tags: as of `ReplyReader`.
+            stated_tags: as in `ReplyReader`.
             subtitles: the `SubtitleChoice` as text; "" for a task without subtitles.
         """
         stated_values = {name: value for name, value in parts.generation.items() if value is not None}
@@ -177,15 +183,15 @@ class RecordFolder:
         options = self._options
         read = ReplyReader(answer_parsing=options.answer_parsing, seed=options.seed, stated_tags=stated_tags)
         identity = self._cell_identity(parts, generation, read.reasoning_tags(parts.look))
-        # Left out for a task without subtitles.
+        # The identity of a task without subtitles has no such field.
         identity |= {"subtitles": subtitles} if subtitles else {}
-        # Through JSON: arguments of a wrapper may be anything.
+        # Convert through JSON, because a wrapper's arguments may be objects of any type.
         identity = json.loads(json.dumps(identity, default=str))
         full = identity_hash(identity)
         name = _folder_name(f"{parts.task}-{self._identity['model']}-{self._selection_name}", full)
         settings = CellSettings(
             names=CellNames(cell_id=full, cell=name),
-            # Named apart, so that reports show it as a series of its own: same frames, other prompts.
+            # The name tells subtitles apart, so that reports show prompts with subtitles as a series of their own.
             model=self._identity["model"] + (f", subtitles {subtitles}" if subtitles else ""),
             frames=self._identity["frames"],
             selection_id=self._selection_id,
@@ -206,7 +212,7 @@ class RecordFolder:
 
     @contextmanager
     def _writing(self, name: str, identity: Mapping[str, Any], selections: Path, answers: Path) -> Iterator[None]:
-        """Hold this rank's lock on a cell; the first rank describes its folders."""
+        """Hold this rank's lock on a cell; the first rank writes the descriptions of the cell's folders."""
         run = self.folder / name
         run.mkdir(parents=True, exist_ok=True)
         refusal = "another run writes here; wait for it, or give record= another folder"
@@ -222,7 +228,7 @@ class RecordFolder:
     def _cell_identity(self, parts: RequestParts, generation: Mapping[str, object], tags: TagPairs) -> dict[str, Any]:
         """Everything that can change an answer of the request's cell: options, task, generation, prompts."""
         identity = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
-        # Omit the default, so that the new option leaves earlier ids unchanged.
+        # Omit default prompts and tags, so that ids from before these fields existed stay the same.
         prompts = prompts_of_request(parts.look, self._identity["model"], self._stock_name)
         unusual_fields: dict[str, Any] = {} if prompts == DEFAULT else {"prompts": prompts}
         if [list(pair) for pair in tags] != [list(pair) for pair in REASONING_TAGS]:
@@ -231,7 +237,7 @@ class RecordFolder:
 
 
 def _folder_name(text: str, full_hash: str) -> str:
-    # `sampler=FILE.py:Class` has a colon, which some systems refuse in a name.
+    # `sampler=FILE.py:Class` has a colon, which some systems refuse in a file name.
     return f"{text}-{full_hash[:8]}".replace("/", "_").replace(":", "_")
 
 
@@ -241,10 +247,11 @@ class RunCounts:
 
     Args:
         unparsed: answers from which no option could be read.
-        cut: those of them that end while the model is still thinking.
+        cut: answers that end while the model is still thinking.
         readable: answers that could be read and are not blank.
         fallbacks: questions for which the model was fed other frames than the chosen ones.
-        first_error, first_unread: question id and error, or answer, of the first that failed or could not be read.
+        first_error: id and error of the first question that failed; "" for none.
+        first_unread: id and answer of the first question whose answer could not be read; "" for none.
     """
 
     questions: int = 0
@@ -286,12 +293,12 @@ def over_all_ranks(counts: RunCounts) -> RunCounts:
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return counts
     parts: list[Any] = [None] * distributed.get_world_size()
-    # Collective: it returns only when every rank has called it, also those without an error.
+    # Every rank has to call this, even one without errors: the call returns only when all have made it.
     distributed.all_gather_object(parts, counts)
     total = RunCounts()
     for part in parts:
         for name, value in vars(part).items():
-            # Counts add up; a text is that of the first rank that has one.
+            # Add numbers up; of the texts, keep that of the first rank that has one.
             value_so_far = getattr(total, name)
             setattr(total, name, value_so_far or value if isinstance(value, str) else value_so_far + value)
     return total

@@ -2,8 +2,9 @@
 
     read_option("La respuesta correcta es la B", ("red", "blue"))  # "B"
 
-A reply becomes sentences of signs, one a word: `n` a word for the answer, `r` for right, `X` an option's letter, and so
-on (see `_SIGNS`). What an announcement is, and what denies, doubts or doubles it, is then said once, in these signs.
+A reply is turned into sentences of signs, with one sign for each word: `n` for a word that means the answer, `r` for a
+word that means right, `X` for an option's letter, and so on (see `_SIGNS`). Regular expressions over these signs then
+state, once for all languages, what announces an option, what denies or doubts it, and what names several.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from dataclasses import dataclass, field
 from focus_eval.bench.benchmarks.question import letters
 from focus_eval.bench.lmms.answer_words import roles_of_words, words_after
 
-# Signs of the roles of words; further ones: X a letter, M several letters or one that is no option's, T the text of the
-# letter before it, w another word, "," a pause, ":" a colon, ! a cross or an empty box.
+# Sign by role of a word. Further signs: X for an option's letter, M for several letters, T for the option's text behind
+# its letter, w for any other word, "," for a pause, ":" for a colon, ! for a cross or an empty box.
 _SIGNS = {
     "answer": "n", "correct": "r", "choose": "c", "pick": "k", "self": "i", "link": "l", "not": "d", "not_so": "D",
     "if": "f", "maybe": "u", "or": "o", "and": "a", "because": "b", "so": "s", "but": "t", "asks": "?", "wait": "z",
@@ -31,7 +32,7 @@ _NON_JOINER = "\u200c"
 _ANSWER_TAG = re.compile(r"<answer>(.*?)(?:</answer>|$)|<\|begin_of_box\|>(.*?)(?:<\|end_of_box\|>|$)", re.S | re.I)
 _BOXED = re.compile(r"\\f?boxed\s*\{([^{}]*)\}")
 _LATEX_TEXT = re.compile(r"\\(?:text|mathrm|mathbf|textbf|textit|mathit)\s*\{([^{}]*)\}")
-# What may be an option in a box: "A or B", but not "x^2".
+# Found in a box that may hold an option, such as "A or B", but not in "x^2".
 _NAME = re.compile(r"(?<![\w\\])[A-Ha-h](?!\w)|^\s*[^\W\d_]\s*$")
 # Tokens that end a turn, which some services leave in the text.
 _END_OF_TURN = re.compile(r"(?:\s*(?:<\|[^|<>]+\|>|</s>|<eos>))+\s*$")
@@ -41,7 +42,7 @@ _CROSSES = frozenset("☐☒✗✘✖❌❎🚫")
 # "e.g. B", "z. B. ein Auto"
 _FOR_EXAMPLE = re.compile(r"\b(?:e\. ?g|z\. ?b|p\. ?ex|p\. ?ej)\.", re.IGNORECASE)
 
-# Scripts without blanks between words, or with endings that stand apart in the word lists (Korean).
+# Scripts without blanks between words; and Korean, whose endings are entries of their own in the word lists.
 _UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u3400-\u9fff"
     "\uac00-\ud7af"
@@ -92,10 +93,11 @@ class _SignedSentence:
 def read_option(text: str, options: tuple[str, ...]) -> str | None:
     """Return the letter of the one option that `text` names, or None.
 
-    A marked answer (`<answer>B</answer>`, `\\boxed{B}`) counts alone; a box without an option is no mark. Else these
-    must agree: a letter at the start ("C", "(C) text"), letters that are announced ("the answer is C", "Bが正解です"),
-    and a first or last sentence that says a letter and nothing else ("Probably C"). A letter that is denied, doubted,
-    asked, or beside another in a list is none of them. Without any, the text of exactly one option is read.
+    If the reply marks its answer (`<answer>B</answer>`, `\\boxed{B}`), only the mark is read; a box without an option
+    is no mark. Otherwise the reply names a letter at its start ("C", "(C) text"), by an announcement ("the answer is
+    C", "Bが正解です"), or by a first or last sentence that says nothing else ("Probably C"). All named letters must
+    agree. A letter that is denied, doubted, asked about or listed with another is not named. If no letter is named, the
+    reply, or what follows "the answer is", must be the text of exactly one option.
     """
     text = without_marks(text)
     option_texts = {_folded(option) for option in options}
@@ -120,7 +122,7 @@ def _marked(text: str) -> list[tuple[str, bool]]:
 
 
 def without_marks(text: str) -> str:
-    """Return `text` with full-width letters and brackets made plain, without LaTeX's fonts and unseen signs."""
+    """Return `text` with full-width letters and brackets made plain, without LaTeX's fonts and invisible signs."""
     normal = unicodedata.normalize("NFKC", _END_OF_TURN.sub("", text))
     seen = "".join(sign for sign in normal if unicodedata.category(sign) != "Cf" or sign == _NON_JOINER)
     return _LATEX_TEXT.sub(r"\1", seen).strip()
@@ -156,8 +158,8 @@ class _SignedReply:
 
     Attributes:
         sentences: those with at least one sign.
-        announcement_ends: where words may end that announce an answer at the start of the reply ("The answer is"), for
-            the next word ("a") may be one of them or not.
+        announcement_ends: positions where an announcement at the start of the reply ("The answer is") may end. There
+            may be several, because the next word ("a") may belong to the announcement or to the option's text.
     """
 
     def __init__(self, text: str, options: tuple[str, ...]) -> None:
@@ -227,7 +229,7 @@ class _SignedReply:
         self._sentence = _SignedSentence()
 
     def _add_unspaced(self, run: str) -> None:
-        """Add words of a script without blanks: at each place the longest known one, else a letter."""
+        """Add words of a script without blanks: at each place the longest known word, else one character."""
         roles, run = roles_of_words(), run.replace(" ", "")
         at = 0
         while at < len(run):
@@ -307,9 +309,9 @@ class _SignedReply:
         return end
 
     def _text_behind(self, letter: str, end: int) -> tuple[int, int]:
-        """Return where the option's own text after its letter ends, and where another option's does; 0 if absent.
+        """Return where the text of `letter`'s option behind it ends, and where another option's does; 0 if absent.
 
-        The longest text counts, so that "red" is not read in "red car"; another's must fill the clause.
+        The longest text counts, so that "red" is not read in "red car". Another option's text must fill the clause.
         """
         own_end = other_end = 0
         rest = self._text[end:]
@@ -333,7 +335,7 @@ _ABBREVIATIONS = tuple(f"{word}." for word in ("ans", "opt", "antw", "resp", "r�
 
 
 def _places_of_list(text: str, option_letters: Sequence[str]) -> frozenset[int]:
-    """Where letters begin lines of a list of options, ranks or scores, which chooses none; empty if it is no list."""
+    """Positions of the letters in a list of options, ranks or scores, which chooses none; empty if there is no list."""
     letter = rf"(?<!\w)(?P<letter>[{''.join(option_letters)}])"
     lines = rf"(?m)^\s*(?:[^\W\d_]+ )?[(\[]?{letter}(?:[)\]][.:]?|[.:])\s"
     scores = rf"{letter}[\"'’)\]]*\s*[:=,|(–-]?\s*\d+(?:[.,/]\d+)*\s*%?\)?\s*(?:[,;|}}\n]|$)"
@@ -347,7 +349,7 @@ def _places_of_list(text: str, option_letters: Sequence[str]) -> frozenset[int]:
     return frozenset(match.start("letter") for match in inline) if is_list else frozenset()
 
 
-# "B is not", "Bではない": the letter is out; so is the one behind "not". What stays is what the sentence names.
+# Denied letters, which are removed from a sentence: that in "B is not" or "Bではない", and the one behind "not".
 _DENIED_BEHIND = re.compile(r"[XM]T?:?[lnT]*D[l]*(?:,?t|,)?")
 _DENIED_AHEAD = re.compile(
     r"(?:d[lncrT]*|[dD][lncrT]*:(?:XT?[,oa]+)*)[XM]T?(?:,?t)?(?![lT]*d)|[XM]T?:?[lT]*d(?![lncrT]*:?[XM])[lr]*"
@@ -386,7 +388,7 @@ def _named_letters(sentences: Sequence[_SignedSentence]) -> set[str]:
         if was_named_before and not now_named and _TAKES_BACK.match(sentence.signs):
             now_named = {_UNREADABLE}
         elif named and is_short and not now_named:
-            # A sentence of known words takes an answer back that it doubts or denies, or by another letter.
+            # A sentence of known words takes an answer back if it doubts or denies the answer or has another letter.
             left, denied = {value for value in decided.values if value}, {value for value in sentence.values if value}
             is_denial = bool(denied & named) or (not denied and bool(re.search("[dDuz]", sentence.signs)))
             now_named = {_UNREADABLE} if (left != named if left else is_denial) else set()
@@ -406,7 +408,7 @@ def _named_in(sentence: _SignedSentence, *, is_first: bool, is_last: bool) -> It
         right_match = _RUN_BEHIND.match(signs, at + 1)
         right = right_match[0] if right_match else ""
         after = signs[at + 1 + len(right) :]
-        # "Ich denke nicht, dass B ...": what is said behind "that" is as doubtful as the saying.
+        # "Ich denke nicht, dass B ...": a doubt before "that" holds for what follows it.
         said = before.rstrip(",") if run.startswith("h") else before
         is_doubted = _DOUBTED.search(_END_OF_CLAUSE.split(said)[-1]) or _CONDITION.search(said)
         is_doubted = is_doubted or _REPORTED.search(signs[:at])
@@ -421,9 +423,9 @@ def _named_in(sentence: _SignedSentence, *, is_first: bool, is_last: bool) -> It
             yield sentence.values[at]
 
 
-# What before an announcement, in its clause, denies or doubts it; a condition does so from an earlier clause.
+# Signs before an announcement that deny or doubt it: `_DOUBTED` in its clause, `_CONDITION` also in an earlier one.
 _DOUBTED, _CONDITION = re.compile("[dufo]|D$"), re.compile("(?:^|[,:st])f|f[,:]")
-# What others say is theirs up to a conclusion or contrast.
+# A reported opinion ("they say") lasts up to a conclusion ("so") or a contrast ("but").
 _REPORTED = re.compile("v[^st]*$")
 _END_OF_CLAUSE = re.compile(",(?!h)|[:bst]")
 _END_OR_REASON = re.compile(r"[,:T]*(?:r,*)?(?:b.*)?")

@@ -56,7 +56,7 @@ _ANSWER_PAIRS = (("pred_answer", "answer"), ("parsed_pred", "answer"), ("pred", 
 def task_of(request: Instance) -> ConfigurableTask | None:
     """Return the lmms-eval task that built `request`; None for a request made by hand.
 
-    A wrapper gets documents only, but the score of a task that is not a benchmark here is known to the task alone.
+    A wrapper gets documents only, but only the task itself can score a question that is of no benchmark here.
     lmms-eval puts its task's bound method `doc_to_visual` (`doc_to_messages` for chat models) into every request, so
     the task is that method's object. tests/bench/lmms/test_tasks.py fails if that changes.
     """
@@ -78,8 +78,9 @@ def task_score(
 ) -> ParsedAnswer:
     """Score the `reply` to `question`, made from `document`, by `process_results` of the lmms-eval task.
 
-    The first metric in the task's own order that gives a number in [0, 1], higher being better, counts. Without one,
-    without a task, or if `process_results` fails, there is no score. A task that guesses does so from `seed`.
+    The score is the first value in [0, 1], in the task's order of metrics, of a metric for which higher is better.
+    There is no score without such a metric, without a task, or if `process_results` fails. A task that guesses does so
+    from `seed`.
     """
     text, is_cut = strip_reasoning(reply, reasoning_tags)
     parsed = read_option(text, question.options) if question.options else text
@@ -178,7 +179,7 @@ vsibench_documents = _task_function("vsibench", "process_docs")
 vsibench_text = _task_function("vsibench", "vsibench_doc_to_text")
 
 
-# Functions with one argument: lmms-eval passes others to a function that takes more.
+# These functions take one argument only: lmms-eval passes further arguments to a function that takes more.
 def videomme_visual(doc: Document) -> list[str]:
     """Return the path of a Video-MME document's video, as a list of one."""
     return list(_task_function("videomme", "videomme_doc_to_visual")(doc))
@@ -285,7 +286,7 @@ def _probed_seconds(path: str) -> float:
         return reader.info.duration_seconds
 
 
-# Metrics: each is aggregated over the same scores.
+# Metrics: all are computed from the same results.
 
 
 def accuracy(scores: list[Result]) -> float:
@@ -349,7 +350,7 @@ def prompts_of_request(look: object, model: str, stock_name: str) -> str:
 
 
 def subtitles_of_task(task: str, arguments: Mapping[str, object]) -> SubtitleFacts | None:
-    """Return how a task of lmms-eval writes subtitles of its own even frames into its prompts; None if it writes none.
+    """Return how a task of lmms-eval writes subtitles of evenly spaced frames into prompts; None if it writes none.
 
     Args:
         arguments: of the task for one model, see `task_arguments`.
@@ -364,10 +365,10 @@ def subtitles_of_task(task: str, arguments: Mapping[str, object]) -> SubtitleFac
 
 
 def leave_subtitles_out(task: ConfigurableTask) -> None:
-    """Let a task of lmms-eval that writes the subtitles of its own even frames write prompts without them.
+    """Let a task of lmms-eval that writes subtitles of evenly spaced frames write prompts without them.
 
-    The original function is kept as the attribute `with_subtitles` of its replacement. Frames that
-    the task itself would decode are replaced by the path of the video.
+    The original function is kept as the attribute `with_subtitles` of its replacement. A task that would decode frames
+    itself returns the path of the video instead.
     """
     facts = subtitles_of_task(task.config.task, task.lmms_eval_specific_kwargs or {})
     own_text = task.config.doc_to_text
@@ -397,7 +398,7 @@ def task_values(task: str, include_path: str = "") -> dict[str, object]:
         include_path: folder of further task files, as in lmms-eval's option; "" for none.
 
     Raises:
-        InvalidInput: no file of that task, in ours, in lmms-eval's or in `include_path`.
+        InvalidInput: the task has no file among ours, in lmms-eval or in `include_path`.
     """
     return _values(_task_file(task, include_path))
 
@@ -405,7 +406,7 @@ def task_values(task: str, include_path: str = "") -> dict[str, object]:
 def _task_file(task: str, include_path: str) -> Path:
     """Return the YAML file of a task: ours, else lmms-eval's, else that in `include_path`.
 
-    Raise InvalidInput if there is none, or if lmms-eval has a task of that name too: it would be asked instead.
+    Raise InvalidInput if there is none, or if both `include_path` and lmms-eval have one: lmms-eval would use its own.
     """
     # Our own file comes first, as it does when lmms-eval loads the task.
     packaged_file = resource_path("tasks") / f"{task}.yaml"

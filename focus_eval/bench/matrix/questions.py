@@ -337,7 +337,7 @@ def load_questions(
     Raises:
         UnknownName: the benchmark has no question of such an id.
         MissingDocuments: the task's documents are not on this machine.
-        InvalidInput: annotations that are missing or damaged, or other in number than the config states.
+        InvalidInput: the annotations are missing or damaged, or their number differs from the config's.
     """
     questions, location = read_questions(config)
     if config.questions is not None and len(questions) != config.questions:
@@ -360,7 +360,7 @@ def load_questions(
 
 
 class StatedLengths(QuestionSet):
-    """Questions without a text or a file, whose videos have the lengths and the rate that public annotations state."""
+    """Placeholder questions; their videos have the lengths and the rate that public annotations state, and no files."""
 
     def known_info(self, question: Question) -> VideoInfo:
         """Return the stated length of the question's video."""
@@ -370,7 +370,7 @@ class StatedLengths(QuestionSet):
 
 
 def stated_sets(matrix: MatrixConfig) -> dict[str, QuestionSet]:
-    """Return stated questions by configured name, of those benchmarks of `matrix` whose lengths are shipped."""
+    """Return placeholder questions by benchmark name, for the benchmarks of `matrix` whose lengths are shipped."""
     lengths, sets = public_facts("lengths"), dict[str, QuestionSet]()
     if matrix.only_questions:  # stated lengths have no question ids, so none can be picked
         return sets
@@ -387,7 +387,7 @@ def stated_source(benchmark: str) -> str:
 
 
 class _Lengths(TypedDict):
-    """Public facts on the videos of a benchmark: (seconds, questions a video, number of videos), and their rate."""
+    """A benchmark's videos: groups (seconds, questions per video, number of videos), and the rate of all videos."""
 
     videos: list[tuple[float, int, int]]
     fps: float
@@ -422,7 +422,7 @@ def read_questions(config: BenchmarkConfig) -> tuple[list[Question], str]:
 
     Raises:
         MissingDocuments: the task's documents are not on this machine.
-        InvalidInput: a file that is damaged; names it.
+        InvalidInput: a file is damaged; the message names it.
     """
     if config.annotations:
         return read_annotations(config.make(), config.annotations), config.annotations
@@ -453,11 +453,11 @@ def _with_evidence(documents: list[Mapping[str, object]], config: BenchmarkConfi
 class TaskRequests:
     """The requests of one lmms-eval task, found by question id.
 
-    The task itself builds them once, with its prompt and generation arguments. The benchmark's own code reads the
-    question id from each document, as it does for annotations.
+    The task itself builds the requests once, with its prompt and generation arguments. The benchmark's own code reads
+    the question id from each document, as it does for annotations.
 
     Raises:
-        RunError: a task lmms-eval does not know, or whose documents are not the questions of the benchmark.
+        RunError: lmms-eval does not know the task, or the task lacks a document for one of the questions.
     """
 
     def __init__(self, questions: QuestionSet, *, kind: str, prompts: str = DEFAULT) -> None:
@@ -470,7 +470,7 @@ class TaskRequests:
             self._task = _load_task(questions.config, kind, prompts)
             # Build the requests of all documents in one process, since this class picks the asked ones by question id.
             self._task.build_all_requests(limit=None, rank=0, world_size=1)
-        # The same choice that lmms-eval makes when it builds its requests.
+        # lmms-eval chooses the split in the same way when it builds the requests.
         split = self._task.config.test_split if self._task.has_test_docs() else self._task.config.validation_split
         documents = self._task.dataset[split]
         self._by_question: dict[str, Instance] = {}
@@ -519,11 +519,11 @@ def _home_of_tasks(folder: Path) -> Iterator[None]:
 
 
 def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> ConfigurableTask:
-    """Return the lmms-eval task of `config`; `kind` is "simple" or "chat". It reads local files, without a network.
+    """Return the lmms-eval task of `config`; `kind` is "simple" or "chat". The task needs no network.
 
     Raises:
-        MissingDocuments: they are not on this machine.
-        RunError: lmms-eval cannot load it.
+        MissingDocuments: the task's documents are not on this machine.
+        RunError: lmms-eval cannot load the task.
     """
     name = config.task
     import_evaluate_late()
@@ -543,7 +543,7 @@ def _load_task(config: BenchmarkConfig, kind: str, prompts: str) -> Configurable
             "dataset_name": None,
             "dataset_kwargs": {"data_files": {split: files}},
         }
-        # lmms-eval's get_task_dict forgets `kind` where the documents are named, and builds simple requests for all.
+        # Not lmms-eval's get_task_dict: given the documents, it drops `kind` and builds simple requests for all models.
         task = manager.load_task_or_group([settings], kind)[name]
     except (KeyError, ValueError, FileNotFoundError) as error:
         raise RunError(f"lmms-eval cannot load task {name!r}: {error}") from error

@@ -1,7 +1,7 @@
 """Measures how near the chosen frames are to annotated moments, intervals and scenes, all from one distance.
 
 Evidence is moments, shape `(n,)`, or intervals, shape `(n, 2)`, in seconds; a moment counts as an interval of length 0.
-No model is needed: the benchmark states the times of the evidence, and the selection those of its frames.
+No model is needed: the benchmark states the times of the evidence, and the selection states the times of its frames.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from focus_eval.core.types import FloatArray, Question, finite_seconds, frozen_f
 
 Times = Sequence[float] | FloatArray
 PIXELS_NOTE = "Recall is at equal pixels: a frame at scale s is worth a full frame drawn with probability s²."
-# Nearness fades to 1/e over this distance, which also bounds the frames that count as near.
+# Nearness falls to 1/e at this distance; frames up to this distance count as near.
 SCALE_SECONDS = 5.0
-# Parts of the video that spread asks for a frame in.
+# Number of equal parts of the video in which `spread` looks for a frame.
 N_PARTS = 10
 # Measure of a selection beside recall -> what a table calls it.
 MEASURES = {
@@ -92,7 +92,7 @@ def recall(
 
 
 def bounds(evidence: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return starts and ends of moments or intervals, shape `(n,)` each; both are the moment itself for moments.
+    """Return starts and ends of moments or intervals, shape `(n,)` each; a moment is its own start and end.
 
     Raises:
         InvalidInput: an interval that starts below 0 or ends before it starts.
@@ -165,7 +165,7 @@ def _near_frames(gaps: FloatArray) -> float:
     """Return the mean over the evidence of log(1 + number of frames within 5 s).
 
     Args:
-        gaps: `distances` of evidence and different frames, shape `(n, k)`.
+        gaps: `distances` of evidence and frames without repeats, shape `(n, k)`.
     """
     return float(np.log1p((gaps <= SCALE_SECONDS + SLACK_SECONDS).sum(axis=1)).mean())
 
@@ -206,7 +206,7 @@ def covered_share(intervals: ArrayLike, times: Times, seconds: float) -> float:
     if not frames.size:
         return 0.0
     starts, stops = bounds(intervals)
-    # The windows as disjoint intervals: each ends where the next one begins.
+    # Windows around the frames that do not overlap: each ends at the latest where the next one begins.
     ends = np.minimum(frames + seconds, np.append(frames[1:] - seconds, np.inf))
     ends = np.maximum(ends, frames - seconds)
     inside = np.minimum(stops[:, None], ends) - np.maximum(starts[:, None], frames - seconds)
@@ -224,7 +224,8 @@ class EvidenceCase:
     Args:
         bucket: length bucket of the video.
         evidence_seconds: annotated moments, shape `(n,)`; those more than a second past the end are dropped.
-        duration_seconds: annotated length, above 0; None if unknown: then there are no even and random frames.
+        duration_seconds: annotated length, above 0; None if unknown: then there are no evenly spaced and no
+            random frames to compare with.
         fps: average rate of the file, above 0.
         n_frames: frames of the file; 0 becomes `int(duration_seconds * fps)`, at least 1.
         n_dropped: number of moments dropped here or by the benchmark.
@@ -290,15 +291,14 @@ def evidence_cases(
 
 
 def uniform_times(cases: Iterable[EvidenceCase], *, k: int) -> dict[str, FloatArray]:
-    """Return the seconds of `k` even frames by question id: `linspace(0, n_frames - 1, k) / fps`, not rounded."""
+    """Return the times of `k` evenly spaced frames by question id: `linspace(0, n_frames - 1, k) / fps`, unrounded."""
     return {case.question_id: np.linspace(0, case.n_frames - 1, k) / case.fps for case in cases}
 
 
 def random_recall(evidence: ArrayLike, tolerances: Sequence[float], case: EvidenceCase, k: int) -> FloatArray:
     """Return the exact expectation of `recall_within` for `min(k, n_frames)` random frames, one per tolerance.
 
-    Frames are drawn without replacement, so the chance that none of those near the evidence is drawn is
-    hypergeometric.
+    Frames are drawn without replacement, so the chance that no frame near the evidence is drawn is hypergeometric.
     """
     starts, ends = bounds(evidence)
     reach = np.asarray(tolerances)[:, np.newaxis] + SLACK_SECONDS
@@ -320,7 +320,7 @@ def chance_of_hit(starts: FloatArray, ends: FloatArray, case: EvidenceCase, k: i
 
 
 Interval = tuple[float, float]
-# The intervals of a question; KFS-Bench groups them into scenes, elsewhere each interval is a scene.
+# Scenes of a question, each a list of intervals. Only KFS-Bench groups intervals; elsewhere each interval is a scene.
 Scenes = Sequence[Sequence[Interval]]
 
 
@@ -339,7 +339,7 @@ class SceneScore:
     ukss: float
 
 
-# Measures of annotated intervals beside recall, by the column of `Run.selection_frame` -> what a table calls them.
+# Column of `Run.selection_frame` for a measure of annotated intervals beside recall -> what a table calls it.
 INTERVAL_MEASURES = {
     "hit": "intervals with a frame inside",
     "coverage": f"intervals' time within {NEAR_SECONDS:g} s of a frame",
@@ -424,7 +424,7 @@ def _balanced_similarity(per_scene: np.ndarray, lengths: FloatArray) -> float:
 
 
 def with_scenes(questions: Sequence[Question], scenes_by_id: Mapping[str, Scenes]) -> list[Question]:
-    """Return the questions with these scenes as their evidence; those without scenes have none."""
+    """Return the questions with these scenes as their only evidence; questions without scenes get no evidence."""
     annotated = []
     for question in questions:
         scenes = scenes_by_id.get(question.id, ())
@@ -441,7 +441,7 @@ def read_scenes(path: Path) -> dict[str, list[list[Interval]]]:
     lasts to its end + 1 s), or JSON that maps a question id to [[start, stop], ..], each pair a scene.
 
     Raises:
-        InvalidInput: another kind of file; names it, and the line.
+        InvalidInput: the file is of another kind or damaged; the message names the file, and the line of a CSV.
     """
     if path.name.removesuffix(".gz").endswith(".csv"):
         return _read_csv(path)

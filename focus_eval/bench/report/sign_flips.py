@@ -16,12 +16,13 @@ SEED = 20260101
 # Least number of videos for an interval. If fewer than this many of them have a difference other than 0, the interval
 # is computed exactly.
 MIN_VIDEOS = 5
-# Weight of the pseudo-video, in average videos.
+# Weight of a video added to those observed; an average video weighs 1.
 ADDED_VIDEO_WEIGHT = 0.5
 _VIDEOS_AT_ONCE = 64
-_RUNS_AT_ONCE = 32  # blocks fit the processor's cache; 400 at once take three times as long
+_RUNS_AT_ONCE = 32  # such blocks fit the processor's cache; blocks of 400 take three times as long
 _HALVINGS = 16
-# Sign assignments drawn per simulated test: the first, or enough for the second to lie beyond the adjusted level.
+# A simulated test draws the first number of sign assignments, or more if the second number would not lie beyond the
+# level that is adjusted for the number of tests.
 _FINDING_DRAWS, _DRAWS_BEYOND = 400, 10
 
 
@@ -73,7 +74,8 @@ class SignFlips:
     def statistics(self, mean: float = 0.0) -> FloatArray:
         """Return the statistic for `mean` under each assignment, the observed one first, shape `(draws + 1,)`.
 
-        `t` is the total over its cluster-robust error; Hall's (1992) monotone cubic of it has no skew to first order.
+        The statistic is Hall's (1992) monotone cubic of `t`, the total over its cluster-robust error. To first order it
+        has no skew.
         """
         s, w, sw, w2, s3, s2w, sw2, w3 = self._totals
         cubes = s3 - 3 * mean * s2w + 3 * mean**2 * sw2 - mean**3 * w3
@@ -123,7 +125,8 @@ def effective_number(shares: FloatArray) -> float:
 def has_few_effective_videos(shares: FloatArray) -> bool:
     """Return True if a few videos have so many of the questions that intervals of differences need widening.
 
-    Without it they cover 94 % or more down to half of the videos, and 88 % at a tenth.
+    Intervals that are not widened cover 94 % or more if the effective number is at least half of the videos, and 88 %
+    if it is a tenth of them.
     """
     return bool(effective_number(shares) < shares.size / 2)
 
@@ -183,7 +186,7 @@ def rejections(sums: FloatArray, weights: FloatArray, *, level: float, draws: in
             distance = np.abs(_corrected(total, crossed, cubes, doubled, parts=parts, shares=weights))
         is_as_far = distance >= distance[:, :1] - 1e-9 * (1 + distance[:, :1])
         p_values[at : at + _RUNS_AT_ONCE] = is_as_far.mean(axis=1)
-    # With few videos, sampling could understate p below that of all assignments.
+    # With few differing videos, random draws could give a p below the smallest possible one of all assignments.
     n_differing = np.count_nonzero(np.abs(sums) > 1e-12, axis=1)
     return np.asarray((p_values <= level) & (2.0 ** (1 - n_differing) <= level))
 

@@ -27,7 +27,7 @@ LEVEL = 0.95
 # Share of the sum of squares above which a single video visibly widens an interval.
 LARGE_SHARE = 0.05
 
-# What `Estimate.remark` says.
+# Words in `Estimate.remark`.
 DIFFER, FEW_EFFECTIVE = "differ", "few effective videos"
 
 
@@ -38,8 +38,8 @@ class Estimate:
     Args:
         low, high: ends of the interval; both None if there are too few videos for one.
         remark: what makes the interval wide, for print beside it; "" for an ordinary one.
-        largest_video: share of the video that differs most in the sum of squares over videos; None where it does not
-            widen the interval.
+        largest_video: share that the video with the largest difference has in the sum of squares over videos; None if
+            that video does not widen the interval.
         unit: what a score is of, a question or a group of questions.
     """
 
@@ -66,7 +66,7 @@ class Estimate:
 
     @property
     def shape(self) -> str:
-        """What makes the interval hold 0 beside a small p, e.g. "one of 12 videos has 31 % of the spread"."""
+        """Why the interval may hold 0 although p is small, e.g. "one of 12 videos has 31 % of the spread"."""
         if self.remark:
             return self.remark
         if self.largest_video is None:
@@ -93,7 +93,7 @@ def mean_estimate(scores: ArrayLike, videos: Sequence[object], *, strata: Sequen
     """Return the mean of `scores` in [0, 1] with a t interval on the logit scale, clustered by video.
 
     The standard error is the delete-one-video jackknife's (CR3), within each task type if `strata` are given. The delta
-    method carries it to the logit scale (Korn and Graubard 1998, compared there with others). The degrees of freedom
+    method carries the error to the logit scale (Korn and Graubard 1998). The degrees of freedom
     are those of the effective number of videos. This interval is too narrow if hardly any video has a wrong answer. So
     it is computed a second time with half a video of mean 0.5 added (the idea of Agresti and Coull 1998), and the outer
     ends of the two are returned. If all videos have the same mean, the interval is Wilson's for one trial per video.
@@ -134,10 +134,10 @@ def difference_estimate(
 ) -> Estimate:
     """Return the mean of paired `differences`; its interval holds the means that the sign-flip test does not reject.
 
-    If few videos differ, their spread is underestimated. So the test has two more videos, each with half the weight of
-    an average one, at plus and minus half of the largest video's part (Agresti and Min 2005 add half a pair to each
-    kind). If fewer than 5 videos differ, the interval is computed from their number (Clopper and Pearson 1934), times
-    the number of questions of the largest video over the mean: the unseen difference may be of that video.
+    If few videos differ, their spread is underestimated. So the test gets two added videos, each with half the weight
+    of an average video, at plus and minus half of the largest video's part (Agresti and Min 2005 add half a pair to
+    each kind). If fewer than 5 videos differ, the interval is computed from their number (Clopper and Pearson 1934) and
+    multiplied by the largest video's share of the questions over the mean share: that video may differ unseen.
 
     Args:
         differences: score of sampler b minus that of sampler a per question, in [-1, 1], shape `(n,)`.
@@ -159,7 +159,7 @@ def difference_estimate(
     if _n_differing(sums) < MIN_VIDEOS:
         from scipy.special import betaincinv
 
-        # The upper end of Clopper and Pearson's interval; fewer videos differ than there are.
+        # The upper end of Clopper and Pearson's interval; it exists, because not all videos differ.
         gained, lost = (
             float(betaincinv(count + 1, sums.size - count, (1 + level) / 2) * shares.max() * sums.size)
             for count in _gained_and_lost(sums)
@@ -178,7 +178,9 @@ def difference_estimate(
 def equivalence_p(
     differences: ArrayLike, videos: Sequence[object], *, margin: float, strata: Sequence[str] | None = None
 ) -> float:
-    """Return the larger p-value of two one-sided tests that the mean difference is beyond `margin` (Schuirmann 1987).
+    """Return the larger p-value of two one-sided tests: the mean is at most -`margin`, or at least `margin`.
+
+    These are the tests of Schuirmann (1987) for equivalence.
 
     The p-value is below 0.05 if the 90 % interval of `difference_estimate` lies within plus and minus `margin`. It is 1
     with fewer than 5 videos.
@@ -237,7 +239,7 @@ def standard_error(differences: ArrayLike, videos: Sequence[object], *, strata: 
 
 
 def _checked(scores: ArrayLike, videos: Sequence[object], *, low: float) -> FloatArray:
-    """`scores` as an array; refuses none, another number than videos, or a score outside [low, 1]."""
+    """`scores` as an array; refuses an empty list, another number than videos, or a score outside [low, 1]."""
     values = np.asarray(scores, dtype=np.float64)
     if values.ndim != 1 or values.size == 0 or values.size != len(videos):
         raise InvalidInput(f"an estimate needs scores and as many videos, got {values.shape} and {len(videos)}")
@@ -296,9 +298,9 @@ def _by_video(
 
 
 def _joined(stratum: IntArray, clusters: IntArray) -> IntArray:
-    """Return stratum numbers with the strata of a single video merged, which would have no spread (Cochran 1977).
+    """Return stratum numbers with all one-video strata merged, since each would have no spread (Cochran 1977).
 
-    A lone stratum of that kind is merged with the next smallest.
+    If only one stratum has a single video, it is merged with the next smallest.
     """
     cells = np.unique(np.stack([stratum, clusters]), axis=1)
     n_videos = np.bincount(cells[0])

@@ -31,12 +31,13 @@ class Setup:
     """Choices in turning frames into tokens and a question into a prompt.
 
     Args:
-        pooling: from 27x27 patches to 14x14 ("bilinear") or 13x13 ("average"); "checkpoint": as in its config.
-        newline: place of the newline vector: after each row, after each frame, once at the end, nowhere.
+        pooling: "bilinear" makes 14x14 tokens of 27x27 patches, "average" 13x13; "checkpoint" does as its config says.
+        newline: place of the newline vector: after each row ("grid"), after each frame ("frame"), once at the end
+            ("one_token") or nowhere ("no_token"); "checkpoint" does as its config says.
         template: the conversation template of the question.
-        time_instruction: the sentence with the times of the frames, after "<image>" and a newline as in training and
-            lmms-eval, or straight after "<image>" as on the model card.
-        times: "exact" names the presentation times; "original" is the public code's rule, frame / round(fps).
+        time_instruction: place of the sentence with the frames' times: after "<image>" and a newline as in training
+            ("lmms_eval"), or straight after "<image>" ("model_card"); "off" leaves the sentence out.
+        times: "exact" states the frames' presentation times; "original" states frame / round(fps), as the public code.
     """
 
     pooling: Pooling | Literal["checkpoint"] = "checkpoint"
@@ -68,7 +69,7 @@ def make_setup(preset: str = "aks", **options: Any) -> Setup:
         raise unknown_name("preset", preset, PRESETS)
     check_names("LLaVA-Video", SETUP_OPTIONS, options)
     changes = {option: value for option, value in options.items() if value is not None}
-    if isinstance(changes.get("time_instruction"), bool):  # as lmms-eval's own add_time_instruction
+    if isinstance(changes.get("time_instruction"), bool):  # lmms-eval's own add_time_instruction is a bool
         changes["time_instruction"] = "lmms_eval" if changes["time_instruction"] else "off"
     return replace(PRESETS[preset], **changes)
 
@@ -206,7 +207,7 @@ class CheckpointConfig:
         text: settings of the Qwen2 language model, under transformers' names.
         vision: settings of the SigLIP tower at its full depth; the last layer is never run.
         pooling, newline: those of the model's training.
-        context_tokens: longest merged sequence.
+        context_tokens: largest number of tokens in a sequence, those of the video included.
     """
 
     folder: Path
@@ -233,7 +234,7 @@ class CheckpointConfig:
 def read_config(folder: Path) -> CheckpointConfig:
     """Read `folder/config.json`.
 
-    A `vision_config` entry (full depth, SigLIP's names) describes a tower other than the published one.
+    A tower other than the published one is described by an entry `vision_config`, at full depth in SigLIP's names.
 
     Raises:
         MissingWeights: no config.json.
@@ -298,7 +299,7 @@ def _choice(raw: Mapping[str, object], key: str, values: tuple[str, ...], path: 
     return str(value)
 
 
-# Original parameter names (patterns) and transformers' names.
+# Pattern of original parameter names -> transformers' name.
 _KEY_MAPPING = {
     r"^model\.mm_projector\.0\.": "model.multi_modal_projector.linear_1.",
     r"^model\.mm_projector\.2\.": "model.multi_modal_projector.linear_2.",
@@ -310,7 +311,7 @@ def find_checkpoint(name: str) -> Path:
     """Return the folder of `name`: a folder, or a hub name whose files are in the hub's cache. Nothing is fetched.
 
     Raises:
-        MissingWeights: neither; the message says how to fetch it.
+        MissingWeights: neither exists; the message says how to fetch it.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
@@ -342,7 +343,7 @@ def load_network(
         dtype: "bfloat16", "float16" or "float32"; float16 can overflow in Qwen2.
         attn_implementation: "sdpa", "flash_attention_2" or "eager".
         device_map: a device, a map, or "auto" to spread the layers over all devices.
-        end_early: False leaves transformers' class as it is, post-norm included.
+        end_early: False keeps the norm that transformers' class applies after the tower's last layer.
 
     Raises:
         MissingWeights: a shard that is absent or broken.
@@ -383,7 +384,7 @@ def end_tower_early(network: LlavaOnevisionForConditionalGeneration) -> None:
 
 
 def tower_body(tower: object) -> Any:
-    """Return the part of a SigLIP tower that holds its layers: the first releases of transformers 5 nest it."""
+    """Return the part of a SigLIP tower with its layers: `vision_model` in early releases of transformers 5."""
     return getattr(tower, "vision_model", tower)
 
 
@@ -480,7 +481,7 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _refuse_partial(report: Mapping[str, Iterable[object]], folder: Path) -> None:
-    """Raise InvalidInput if loading left out a weight, found a foreign one or one of another shape."""
+    """Raise InvalidInput if loading left out a weight, found an unknown one or one of another shape."""
     for kind, problem in (
         ("missing_keys", "are missing"),
         ("unexpected_keys", "have no place in LLaVA-Video"),

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 def original_frames(
     video: VideoInfo, *, max_frames: int, video_fps: float = 1, force_sample: bool = False
 ) -> tuple[IntArray, FloatArray]:
-    """Return frames and times in seconds as lmms-eval's llava_vid takes them.
+    """Return the frames that lmms-eval's llava_vid takes, and their times in seconds.
 
-    Every `stride`-th frame, with time frame / stride; if these are more than `max_frames`, or `force_sample` is set,
-    `max_frames` evenly spaced ones (truncated, so a short video repeats frames) with time frame / fps.
+    llava_vid takes every `stride`-th frame, with the time frame / stride. If these are more than `max_frames` frames,
+    or if `force_sample` is set, it takes `max_frames` evenly spaced frames with the time frame / fps. Their positions
+    are truncated to whole frames, so a short video repeats frames.
 
     Raises:
         InvalidInput: `max_frames` below 1, or a rate at which the stride rounds to 0.
@@ -50,7 +51,7 @@ def original_times(frames: IntArray, video: VideoInfo, *, video_fps: float = 1) 
 
 
 def _stride(video: VideoInfo, video_fps: float) -> int:
-    """The frames from one to the next at `video_fps`, rounded; raises InvalidInput if that is below 1."""
+    """The step in frames that gives `video_fps`, rounded; raises InvalidInput if the step is below 1."""
     stride = round(video.fps / video_fps)
     if stride < 1:
         raise InvalidInput(
@@ -98,8 +99,8 @@ def user_tail(question: str, time_instruction: checkpoint.TimeInstruction, time_
 def time_sentence(times_seconds: Sequence[float], *, duration_seconds: float) -> str:
     """Return the sentence that tells the model when its frames were taken.
 
-    Its words, "uniformly" and the missing blank before "Please", are those the model was trained with, whatever
-    sampler chose the frames.
+    The wording is that of the model's training, with "uniformly" and without a blank before "Please". It stays the same
+    whatever sampler chose the frames.
     """
     return (
         f"The video lasts for {duration_seconds:.2f} seconds, and {len(times_seconds)} frames are uniformly sampled"
@@ -113,7 +114,7 @@ def time_list(times_seconds: Sequence[float]) -> str:
     return ",".join(f"{time:.2f}s" for time in times_seconds)
 
 
-# Frames through the tower at once: bounds its memory whatever the number of frames.
+# Number of frames that go through the vision tower at once, which limits the tower's memory.
 FRAMES_PER_FORWARD = 32
 
 
@@ -157,7 +158,7 @@ class VideoNetwork:
 
     @torch.inference_mode()
     def video_tokens(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Return the embeddings in place of the video, `(n, hidden)`: tower, projector, pooling, newlines.
+        """Return the embeddings that stand for the video, `(n, hidden)`: tower, projector, pooling, newlines.
 
         Args:
             pixel_values: `(frames, 3, size, size)` in [-1, 1].
@@ -203,7 +204,7 @@ class VideoNetwork:
         config therefore counts new tokens only.
 
         Args:
-            stop_ids: end an answer, besides those of the generation config.
+            stop_ids: ids that end an answer, besides those of the generation config.
             known_ids: ids from here on are never chosen (the original's loader cuts those columns off).
         """
         from transformers import LogitsProcessorList, RepetitionPenaltyLogitsProcessor
@@ -213,8 +214,8 @@ class VideoNetwork:
         configured_stops = [stops] if isinstance(stops, int) else stops or []
         processors = LogitsProcessorList()
         if penalty not in (None, 1.0):
-            # Transformers 5 would make one itself, but for rows padded on the left it skips as many new tokens as
-            # there is padding, although its ids begin after the prompt.
+            # Transformers 5 would make this processor itself. But for a row padded on the left its processor skips as
+            # many new tokens as the row has padding, although the ids that it gets begin after the prompt.
             processors.append(RepetitionPenaltyLogitsProcessor(float(penalty)))
         embeddings, mask = left_padded(rows)
         sampling: dict[str, object] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}

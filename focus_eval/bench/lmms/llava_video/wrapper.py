@@ -107,7 +107,7 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
             attn_implementation=attn_implementation,
             device_map=device_map or {"": str(self._device)},
         )
-        # Ranks only divide the questions: nothing is trained, so the model is not wrapped.
+        # Ranks only divide the questions and nothing is trained, so accelerate need not wrap the model.
 
     @property
     def model(self) -> LlavaVideo | None:
@@ -136,11 +136,11 @@ class LlavaVideoWrapper(lmms):  # type: ignore[misc]
         return self._device
 
     def tok_encode(self, string: str) -> list[int]:
-        """Return the token ids of a text, without special tokens; lmms-eval sorts requests by their number."""
+        """Return the token ids of a text, without special tokens; requests are sorted by the number of ids."""
         return cast(list[int], self.tokenizer(string, add_special_tokens=False)["input_ids"])
 
     def generate_until(self, requests: Sequence[Instance]) -> list[str]:
-        """Answer `requests` in their order; those of equal generation arguments go together."""
+        """Answer `requests` in their order; requests with equal generation arguments share batches."""
 
         def longest_first(arguments: tuple[str, dict[str, object]]) -> tuple[int, str]:
             """Return the key that sorts requests by length in tokens, the longest first."""

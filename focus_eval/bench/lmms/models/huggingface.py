@@ -47,7 +47,7 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
         wrapper_arguments.setdefault("device_map", device)
 
     def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
-        """Also wrap the processor of `view` so that it takes paths with frames."""
+        """Trace the model as every adapter does, and let the processor of `view` take paths with frames."""
         super().trace_model(view, batch, trace)
         view.processor = FramesProcessor(view.processor)
 
@@ -57,10 +57,10 @@ class FocusHuggingface(FrameAdapter, Huggingface):  # type: ignore[misc]
         return int(getattr(getattr(self.config, "vision_config", None), "temporal_patch_size", None) or 1)
 
     def frames_reaching(self, inputs: GenerateInputs) -> list[int] | None:
-        """Return the frames per question, read from the shapes of the inputs of `generate`.
+        """Return the number of frames per question by the shapes of the inputs of `generate`; None if they do not tell.
 
-        Video grids count frames in time (GLM-4.6V, Video-LLaMA 3, Qwen). Otherwise frames are entries of the pixels:
-        along the second of five axes, or, for a single question, along the first (InternVL).
+        A video grid states the number of steps in time (GLM-4.6V, Video-LLaMA 3, Qwen). Without a grid, frames lie
+        along the second axis of pixels with five axes, or, for a single question, along the first axis (InternVL).
         """
         grid, n_questions = inputs.get("video_grid_thw"), int(inputs["input_ids"].shape[0])
         if grid is not None:

@@ -38,7 +38,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
     interleaves: ClassVar[bool] = True
 
     def defaults(self, wrapper_arguments: dict[str, object]) -> None:
-        """Name checkpoint and device map: by default the stock ones are another model and "", which is refused."""
+        """Set checkpoint and device map: the stock defaults are another model and the map "", which is refused."""
         wrapper_arguments.setdefault("pretrained", "llava-hf/llava-onevision-qwen2-7b-ov-hf")
         device = wrapper_arguments.setdefault("device", "cuda")
         # With several ranks the wrapper places each process itself, but only without a device map.
@@ -53,7 +53,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
             raise InvalidInput(f"{checkpoint}: the tokenizer has no chat template; add the checkpoint's to its files")
 
     def load_video(self, video_path: object, max_frames_num: int) -> Pixels:
-        """Return the frames `(n, height, width, 3)` that the path carries; the stock wrapper reads others."""
+        """Return the frames `(n, height, width, 3)` that the path carries; the stock wrapper reads other paths."""
         path = video_path[0] if isinstance(video_path, list) else video_path
         return (
             path.frame_batch.take()
@@ -62,7 +62,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
         )
 
     def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
-        """Also wrap the processor of `view` so that it takes pictures as those of one question."""
+        """Trace the model as every adapter does, and let the processor of `view` take pictures as one question's."""
         super().trace_model(view, batch, trace)
         view._image_processor = PicturesProcessor(view._image_processor, context_tokens=self._context_tokens)
 
@@ -72,7 +72,7 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
         return int((self._config if text_config is None else text_config).max_position_embeddings)
 
     def frames_reaching(self, inputs: GenerateInputs) -> list[int] | None:
-        """Return the number of frames of the one video, or of pictures between lines, as a list of one."""
+        """Return a list of one number: the frames of the one video, or the pictures between lines of text."""
         pixels, sizes = inputs.get("pixel_values_videos"), inputs.get("image_sizes")
         if pixels is not None:
             return [int(pixels.shape[1])]
@@ -80,13 +80,13 @@ class FocusLlavaOnevision(FrameAdapter, LlavaHf):  # type: ignore[misc]
 
 
 class PicturesProcessor:
-    """Wraps a processor so that it takes a list of pictures as those of one question; other attributes are its own.
+    """Wraps a processor so that it takes a list of pictures as those of one question; all else is the processor's.
 
-    The stock wrapper passes a flat list, of which the processor makes single pictures of up to ten tiles each. Several
-    pictures of one question have one tile each, as the model was trained.
+    The stock wrapper passes a flat list, which the processor takes as separate pictures and cuts into up to ten tiles
+    each. Passed as the pictures of one question they have one tile each, as in the model's training.
 
     Args:
-        context_tokens: most tokens of a prompt.
+        context_tokens: largest number of tokens in a prompt.
     """
 
     def __init__(self, processor: Processor, *, context_tokens: int) -> None:
@@ -98,7 +98,11 @@ class PicturesProcessor:
         return getattr(self._processor, name)
 
     def __call__(self, **inputs: Unpack[ProcessorInputs]) -> BatchFeature:
-        """Process `inputs`. Raises AnswerError for pictures without a place in the text, or more than the context."""
+        """Process `inputs`.
+
+        Raises:
+            AnswerError: the text has not one place per picture, or text and pictures exceed the context.
+        """
         pictures = inputs.get("images")
         if not pictures:
             return self._processor(**inputs)

@@ -1,7 +1,7 @@
 """Shows the chosen frames to GPT-4o, or any model behind an OpenAI-compatible API.
 
-The stock wrappers build the request with placeholder images; the client replaces these by the real frames
-(`replace_images`). So both kinds of request send the same images, as PNG or as JPEG, in full size or shrunk.
+The stock wrappers build the request with placeholder images, which our client replaces by the real frames
+(`replace_images`). So simple and chat requests send the same images, as PNG or as JPEG, in full size or shrunk.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ if TYPE_CHECKING:
 
 
 class QuestionClient:
-    """Replaces the wrapper's client while it asks one question: `client.chat.completions.create(**payload)`.
+    """Replaces the wrapper's client for one question, asked by `client.chat.completions.create(**payload)`.
 
-    It replaces the wrapper's placeholder images by the frames, and records requests, images, tokens and the error.
+    It puts the frames in place of the wrapper's placeholder images, and records the numbers of requests, images and
+    tokens, and the error.
 
     Args:
         client: sends requests, and repeats those that may succeed later.
         trace: receives the record.
         urls: data URLs of the question's frames; None keeps the payload's own images (the wrapper's sampling).
-        times_seconds: of the frames, each written before its frame; None writes none.
+        times_seconds: times of the frames, each written before its frame; None writes no times.
         system_prompt: sent as the first message; "" sends none.
     """
 
@@ -73,7 +74,8 @@ class QuestionClient:
         """Send `payload` with the question's frames in it, and return the API's answer.
 
         Raises:
-            AnswerError: a refusal, or no usable answer after all attempts; one line without the key.
+            AnswerError: the service refuses, or gives no usable answer in any attempt; the message is one line without
+                the API key.
         """
         self._trace.n_calls += 1
         try:
@@ -153,7 +155,7 @@ class RequestFormat:
     images: ImageFormat
     times: bool = False
 
-    # Part of a cell's identity: keep this text stable.
+    # This text is part of a cell's identity: if it changed, the cell would not find its earlier rows.
     def __str__(self) -> str:
         return f"RequestFormat(images={self.images!r}, timestamps={self.times}, as_video=False, detail='')"
 
@@ -162,7 +164,7 @@ class OpenAIAdapter(FrameAdapter):
     """The adapter of the OpenAI wrappers.
 
     Its own arguments are `ApiOptions`. `max_retries` counts requests, as in the stock wrapper; `timeout` (seconds, 120
-    by default) is passed to the client, unlike there.
+    by default) is passed to the client, which the stock wrapper does not do.
     """
 
     frames_argument: ClassVar[str] = "max_frames_num"
@@ -245,7 +247,7 @@ class OpenAIAdapter(FrameAdapter):
             times_seconds=frame_batch.times_seconds if frame_batch and self.prepared.times else None,
             system_prompt=self._system_prompt,
         )
-        # Our client retries by itself.
+        # Our client repeats failed requests itself, so the wrapper must not.
         vars(view).update(client=question_client, max_retries=1)
 
     def video_parts(self, frame_batch: FrameBatch) -> list[MessagePart]:

@@ -1,8 +1,8 @@
 """Shows the chosen frames to Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5.
 
-Their wrappers pass the path to qwen-vl-utils, whose readers are entries of a table. Each entry is replaced once
-(`patches.wrap_video_readers`): a path that carries frames gives those frames, with their indices, rate and length; any
-other goes to the stock reader. Resizing to `max_pixels`, and all later steps, are unchanged.
+The models' wrappers pass a video's path to qwen-vl-utils, whose readers are entries of a table. Each entry is replaced
+once (`patches.wrap_video_readers`): a path that carries frames gives its frames, with their indices, rate and length;
+any other path goes to the stock reader. Resizing to `max_pixels`, and all later steps, are unchanged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class QwenAdapter(FrameAdapter):
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise `MissingDependency` without qwen-vl-utils; wrap its readers, and those of the wrappers."""
+        """Raise `MissingDependency` without qwen-vl-utils; replace its readers, and the wrappers' use of decord."""
         if find_spec("qwen_vl_utils") is None:
             raise MissingDependency(f"{cls.model_id} needs qwen-vl-utils: pip install qwen-vl-utils")
         wrap_video_readers(wrap_reader)
@@ -99,7 +99,10 @@ class FocusQwen2_5VL(QwenAdapter, Qwen2_5_VL):  # type: ignore[misc]
     checkpoint_types: ClassVar[tuple[str, ...]] = ("qwen2_5_vl",)
 
     def trace_model(self, view: Self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> None:
-        """Also give the processor the frames' times; without them it would assume 24 frames a second."""
+        """Trace the model as every adapter does, and give the processor the frames' times.
+
+        Without the times the processor would assume 24 frames a second.
+        """
         super().trace_model(view, batch, trace)
         frame_batches = [framed.frame_batch for framed in batch if framed.frame_batch is not None]
         if len(frame_batches) == len(batch) and all(frame_batch.scales is None for frame_batch in frame_batches):
@@ -159,7 +162,7 @@ class TimedProcessor:
         return getattr(self._processor, name)
 
     def __call__(self, **inputs: Unpack[ProcessorInputs]) -> BatchFeature:
-        """Process `inputs`, whose videos are those of the metadata in this order."""
+        """Process `inputs`, with the metadata if there is one entry for each video; both are in the same order."""
         if len(inputs.get("videos") or []) != len(self._metadata):
             return self._processor(**inputs)
         return self._processor(**inputs, video_metadata=self._metadata, do_sample_frames=False)

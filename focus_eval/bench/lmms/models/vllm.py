@@ -1,7 +1,7 @@
 """Shows the chosen frames to models that run in vLLM, through lmms-eval's `vllm_generate` wrapper.
 
-Written without access to the engine: tests replace the call `LLM.generate`, and run vLLM's own processor on its
-requests.
+This adapter was written without access to vLLM's engine. Its tests replace the call `LLM.generate`, and run vLLM's own
+processor on the requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class VllmInputs(TypedDict, total=False):
-    """One request to an engine of vLLM, as far as it is read here."""
+    """The fields of a request to vLLM's engine that are read here."""
 
     prompt: str
     prompt_token_ids: list[int]
@@ -34,7 +34,7 @@ class VllmInputs(TypedDict, total=False):
 
 
 class VllmOutput(Protocol):
-    """The tokens of a prompt and of its replies; each is None if the engine does not tell."""
+    """The tokens of a prompt, or None if the engine does not state them, and the replies."""
 
     prompt_token_ids: Sequence[int] | None
     outputs: Sequence[object]
@@ -49,7 +49,7 @@ class VllmEngine(Protocol):
 class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
     """Qwen2-VL, 2.5 and 3 in vLLM, given token prompts and whole videos (`LLM.generate`).
 
-    Its wrapper reads videos through qwen-vl-utils like the in-process ones.
+    Its wrapper reads videos through qwen-vl-utils, like the Qwen wrappers that run a model in this process.
     """
 
     model_id: ClassVar[str] = "focus_vllm"
@@ -103,7 +103,8 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
     def make_one_request(self, request: Instance) -> tuple[VllmInputs, dict[str, object]]:
         """Return the stock request, marked not to resize its frames again; for Qwen2.5-VL with the frames' metadata.
 
-        Without metadata vLLM refuses the videos of Qwen2.5-VL, whose processor would also resize to its own limits.
+        Without metadata vLLM refuses videos for Qwen2.5-VL. Unless told otherwise, the model's processor would resize
+        the frames a second time, to its own limits.
         """
         inputs, params = super().make_one_request(request)
         _, _, _, doc_id, task, split = request.arguments
@@ -124,7 +125,7 @@ class FocusVLLM(QwenAdapter, VLLMGenerate):  # type: ignore[misc]
 
 
 class TracedEngine:
-    """Wraps a vLLM engine and records the calls of `generate`; all other attributes are its own."""
+    """Wraps a vLLM engine and records the calls of `generate`; all other attributes are the engine's."""
 
     def __init__(self, engine: VllmEngine, trace: GenerateTrace) -> None:
         self._engine = engine
@@ -135,7 +136,7 @@ class TracedEngine:
         return getattr(self._engine, name)
 
     def generate(self, inputs: list[VllmInputs], *args: object, **options: object) -> list[VllmOutput]:
-        """Generate; record seconds, tokens, frames and an exception, which is raised again."""
+        """Generate, and record seconds, tokens, frames and any exception, which is raised again."""
         trace = self._trace
         trace.frames = []
         for request in inputs:

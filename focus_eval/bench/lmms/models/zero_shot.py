@@ -1,8 +1,8 @@
 """Answers with an encoder alone: the option that fits the shown frames best.
 
 `focus_zero_shot` needs no language model: frames are weighted by their relevance to the question, and the option
-nearest to the weighted frames is the answer. It recognises the contents of a frame, not actions, counts nothing and
-follows no instruction: a modest answerer to compare samplers without a model, not a substitute for one.
+nearest to the weighted frames is the answer. The answerer recognises what a frame shows, but no actions; it
+cannot count or follow instructions. Use it to compare samplers without a language model, not in place of one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
             return self.read(self._questions[task, split, doc_id], pixels)
 
     def read(self, question: Question, pixels: Pixels) -> str:
-        """Return the letter of the option that fits RGB frames `(n, height, width, 3)` best; the first of equals.
+        """Return the letter of the option that fits RGB frames `(n, height, width, 3)` best; of equals, the first.
 
         Raises:
             AnswerError: an open question.
@@ -103,7 +103,7 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
         prepared = scorer.prepare(pixels)
         if not scorer.embeds_independently:
             return scorer.embed(prepared)
-        # frames that a sampler pulled in this process, or that another question was shown
+        # The cache holds frames that a sampler pulled in this process, and frames that were shown for another question.
         cache = duplicate_cache(f"{scorer.name} {scorer.revision}")
         return cache.embed(prepared, lambda part: feature_array(scorer.embed(part)))[0]
 
@@ -161,13 +161,14 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
 def option_scores(
     scorer: Encoder, features: object, query: str, options: tuple[str, ...], *, temperature: float
 ) -> FloatArray:
-    """Return a score for each option and the frames, shape `(n_options,)`, larger is better.
+    """Return how well each option fits the frames, shape `(n_options,)`; larger is better.
 
-    Frames weigh `softmax(relevance to the query / temperature)`. With embeddings an option scores its cosine with the
-    weighted mean of the frames; without (BLIP), the weighted mean of its frames' relevance to "query option".
+    The frames' weights are `softmax(relevance to the query / temperature)`. If the encoder has embeddings, an option's
+    score is the cosine of its embedding with the weighted mean of the frames' embeddings. If not (BLIP), it is the
+    weighted mean of the frames' relevance to the text "query option".
 
     Args:
-        features: of the frames, from `scorer.embed`.
+        features: features of the frames, from `scorer.embed`.
     """
     weights = frame_weights(scorer.relevance(features, query), temperature=temperature)
     if not scorer.overrides("embeddings"):
