@@ -404,7 +404,8 @@ class _WorkerPool(Generic[JobT]):
                 losses += 1
                 if losses > MAX_LOSSES:
                     raise RunError(f"{losses} workers were lost, the last: {error}") from error
-                record_crashes(self._phase.run.path, worker="ray-*")  # other workers then refuse that video
+                # Other workers then refuse the videos that the lost worker was decoding.
+                record_crashes(self._phase.run.path, worker="ray-*")
                 # All jobs of the worker are lost, although only one of them reported the loss.
                 lost = [unfinished] if unfinished is not None else []
                 lost += [busy.pop(task)[1] for task in [task for task, (of, _) in busy.items() if of is worker]]

@@ -420,11 +420,11 @@ class Run:
         name: name of the matrix, else of the folder.
         selections, answers: rows; those of a folder are read again at every iteration.
         provenance: content of `run.json`; empty if there is none.
-        made_with: cell -> library versions, exact weights and, under "selection", the settings of its selection, a
-            mapping that is empty where only their hash is known; only cells that recorded them.
+        made_with: cell -> library versions, exact weights and, under "selection", a mapping of the selection's
+            settings, which is empty if only the hash of the settings is known. Holds the cells that recorded these.
         prompts: cell -> first prompt that the model was sent; only cells that recorded it.
         logs: cell -> fields of an imported log's `imports.log_import.LogOrigin`.
-        seen_videos: of each part that recorded them, the files of the videos behind its rows.
+        seen_videos: for each part that recorded them, the video files from which its rows were made.
     """
 
     name: str

@@ -186,7 +186,8 @@ def rejections(sums: FloatArray, weights: FloatArray, *, level: float, draws: in
             distance = np.abs(_corrected(total, crossed, cubes, doubled, parts=parts, shares=weights))
         is_as_far = distance >= distance[:, :1] - 1e-9 * (1 + distance[:, :1])
         p_values[at : at + _RUNS_AT_ONCE] = is_as_far.mean(axis=1)
-    # With few differing videos, random draws could give a p below the smallest possible one of all assignments.
+    # If few videos differ, random draws can give a p below the smallest one of an exact test, 2 / 2**n_differing. Do
+    # not reject unless that one is at most `level`.
     n_differing = np.count_nonzero(np.abs(sums) > 1e-12, axis=1)
     return np.asarray((p_values <= level) & (2.0 ** (1 - n_differing) <= level))
 

@@ -61,7 +61,7 @@ CREATE TABLE IF NOT EXISTS reply (key TEXT PRIMARY KEY, content BLOB NOT NULL);
 """
 _FILE_STATE = "path = ? AND size = ? AND mtime_ns = ? AND inode = ?"
 _DECODER = " libavcodec "  # stands in a video's key between the fingerprint and the decoder's version
-_NO_QUERY = ""  # key of embeddings; a real query is never empty
+_NO_QUERY = ""  # stands in place of a query in the keys of embeddings; a real query is never empty
 
 ResultT = TypeVar("ResultT")
 

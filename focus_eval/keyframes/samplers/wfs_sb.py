@@ -199,7 +199,10 @@ def segment_importance(segments: IntArray, relevance: FloatArray) -> FloatArray:
 
 
 def important(importance: FloatArray) -> NDArray[np.bool_]:
-    """Return a mask of the segments to keep, `(n_segments,)`: up to three all, of more those not far below the mean."""
+    """Return a mask of the segments to keep, `(n_segments,)`.
+
+    At most three segments are all kept; of more, those whose importance is not far below the mean.
+    """
     if importance.size <= 3:
         return np.ones(importance.shape, dtype=bool)
     is_important = importance >= max(LEAST_IMPORTANCE, importance.mean() - 1.2 * importance.std())

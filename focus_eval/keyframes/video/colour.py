@@ -179,7 +179,7 @@ def _gain_table() -> NDArray[np.float32]:
 
 @cache
 def _code_table() -> Pixels:
-    """Coded value for each square root of light; even steps of light itself would be too coarse in the dark."""
+    """Coded values at equal steps of the square root of light; equal steps of light would be too coarse in the dark."""
     code: Pixels = np.rint(255 * np.power(np.linspace(0.0, 1.0, _LEVELS), 2 / 2.4)).astype(np.uint8)
     return code
 

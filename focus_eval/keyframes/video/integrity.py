@@ -308,8 +308,8 @@ def _flv_fault(data: mmap.mmap, decoder: Decoder, packets: Packets, notes: list[
     start = int.from_bytes(data[5:9], "big") + 4
     while start + 11 <= len(data):
         start += 11 + int.from_bytes(data[start + 1 : start + 4], "big") + 4
-    # Some writers leave out the last 4 bytes, some pad with zeros. Without those 4 bytes the file may as well have been
-    # cut there, so its pictures must then reach to the end that the header states.
+    # Some writers pad the file with zeros, and some leave out its last 4 bytes. A file without these could also have
+    # been cut off at that point, so accept it only if its pictures reach the end that the header states.
     if start == len(data) or (start < len(data) and not data[start:].strip(b"\0")):
         return None
     promised = (decoder.container.duration or 0) / _MICROSECONDS

@@ -234,7 +234,7 @@ class CheckpointConfig:
 def read_config(folder: Path) -> CheckpointConfig:
     """Read `folder/config.json`.
 
-    A tower other than the published one is described by an entry `vision_config`, at full depth in SigLIP's names.
+    If the tower is not the published one, an entry `vision_config` describes the whole tower in SigLIP's key names.
 
     Raises:
         MissingWeights: no config.json.
