@@ -144,7 +144,8 @@ def test_every_way_to_pull_gives_the_same_in_a_process_of_its_own(tmp_path):
     # These read what was pulled.
     assert set(values["PULLS"]) == takes_frames - {"is_pulled", "known_embeddings"}
     spec = f"{file}:Everything"
-    here, there = (select(make(spec, scan_encoder="x"), Case(40, 8)) for make in (make_sampler, make_in_subprocess))
+    samplers = make_sampler(spec, scan_encoder="x"), make_in_subprocess(spec, {"scan_encoder": "x"})
+    here, there = (select(sampler, Case(40, 8)) for sampler in samplers)
     assert fingerprint(here) == fingerprint(there)
     assert dict(here.facts) == dict(there.facts)
 
