@@ -321,7 +321,7 @@ def test_scripts_are_run_as_modules():
     # Run by its path a script does not find this repository's tests: a dependency installs a package of that name.
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     texts = {name: (ROOT / name).read_text() for name in tracked if Path(name).suffix in (".py", ".md", ".yml", "")}
-    pattern = re.compile(r"python3? scripts/\w+/\w+\.py|sys\.executable, __file__")
+    pattern = re.compile(r"python3?\s+scripts/\w+/\w+\.py|sys\.executable, __file__")
     assert [name for name, text in texts.items() if pattern.search(text)] == []
 
 
