@@ -212,7 +212,7 @@ class RecordFolder:
 
     @contextmanager
     def _writing(self, name: str, identity: Mapping[str, Any], selections: Path, answers: Path) -> Iterator[None]:
-        """Hold this rank's lock on a cell; the first rank writes the descriptions of the cell's folders."""
+        """Hold this rank's lock on a cell, and describe its folders; the first rank describes the run."""
         run = self.folder / name
         run.mkdir(parents=True, exist_ok=True)
         refusal = "another run writes here; wait for it, or give record= another folder"
@@ -220,9 +220,10 @@ class RecordFolder:
         with locked_at_once(run / f".{self._writer}.lock", refusal):
             if self._rank == 0:
                 describe_run(run, name=name, engine="lmms-eval", device=self._device)
-                if identity["selection"]:
-                    describe_part(selections, SelectionRow, name=selections.name, identity=identity["selection"])
-                describe_part(answers, AnswerRow, name=name, identity=identity)
+            # By every rank, since any of them may be the first that writes a row or the prompt record.
+            if identity["selection"]:
+                describe_part(selections, SelectionRow, name=selections.name, identity=identity["selection"])
+            describe_part(answers, AnswerRow, name=name, identity=identity)
             yield
 
     def _cell_identity(self, parts: RequestParts, generation: Mapping[str, object], tags: TagPairs) -> dict[str, Any]:

@@ -149,3 +149,12 @@ def test_two_runs_of_the_same_thing_at_once_the_second_says_so(load, evaluate, h
     holder_process.wait()
     evaluate(load(tmp_path), ["focus_mlvu"])
     assert len(asked(tmp_path)) == 2
+
+
+def test_a_rank_that_answers_before_the_first_one_finds_its_folders(load, evaluate, tmp_path, monkeypatch):
+    model = load(tmp_path)
+    monkeypatch.setattr(model, "_rank_and_world", (1, 2))
+    model.show(model.context.chooser, frames=model.context.frames)
+    evaluate(model, ["focus_mlvu"])
+    (prompt,) = tmp_path.rglob("prompt.json")
+    assert {file.name for file in prompt.parent.iterdir()} == {"cell.json", "prompt.json", "rows-rank1of2.jsonl"}
