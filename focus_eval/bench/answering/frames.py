@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from focus_eval.core.errors import SelectionMismatch
-from focus_eval.core.types import FloatArray, IntArray, Pixels, VideoInfo
+from focus_eval.core.types import Pixels, VideoInfo
 from focus_eval.keyframes.rows.records import SelectionRow
 
 if TYPE_CHECKING:
@@ -18,38 +18,6 @@ if TYPE_CHECKING:
 
     from focus_eval.core.types import FramePolicy
     from focus_eval.keyframes.video.reader import VideoReader
-
-
-@dataclass(frozen=True, eq=False)
-class DecodedFrames:
-    """Decoded frames of one video, in the requested order.
-
-    Args:
-        info: length and rate of the video.
-        frames: frame indices, `(n,)`.
-        times_seconds: presentation times, `(n,)`.
-        pixels: RGB uint8 `(n, height, width, 3)`.
-    """
-
-    info: VideoInfo
-    frames: IntArray
-    times_seconds: FloatArray
-    pixels: Pixels
-
-    def pick(self, frames: Sequence[int]) -> DecodedFrames:
-        """Return a copy with only `frames`, in that order; `self.frames` must ascend and include them."""
-        at = np.searchsorted(self.frames, frames)
-        return DecodedFrames(self.info, self.frames[at], self.times_seconds[at], self.pixels[at])
-
-
-def read_frames(reader: VideoReader, frames: Iterable[int]) -> DecodedFrames:
-    """Decode the frames of the given indices from an open video.
-
-    Raises:
-        VideoError: a frame that cannot be read.
-    """
-    indices = np.asarray(tuple(frames), dtype=np.int64)
-    return DecodedFrames(reader.info, indices, reader.frame_times(indices), reader.read(indices))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +111,12 @@ class FrameBatch:
         no_pixels = np.empty((0, *self.pixels.shape[1:]), dtype=np.uint8)
         return replace(self, encoded=encoded, encoded_bytes=n_bytes, pixels=no_pixels)
 
+    def pick(self, frames: Sequence[int]) -> FrameBatch:
+        """Return a copy with only `frames`, in that order; `self.frames` must ascend and include them."""
+        places = np.searchsorted(self.frames, frames)
+        times = tuple(self.times_seconds[place] for place in places)
+        return replace(self, frames=tuple(frames), times_seconds=times, pixels=self.pixels[places])
+
     def images(self) -> list[Image.Image]:
         """Return the frames as RGB images, each shrunk by its scale (Lanczos), and note that they were read."""
         from PIL import Image
@@ -183,38 +157,22 @@ class PathWithFrames(str):
         return self
 
 
-def make_frame_batch(row: SelectionRow, path: Path, decoded: DecodedFrames, *, frame_policy: FramePolicy) -> FrameBatch:
-    """Return the frames shown for the selection `row`; a floor row gets one black frame.
+def read_frames(reader: VideoReader, frames: Iterable[int]) -> FrameBatch:
+    """Decode the frames of the given indices from an open video.
 
-    Args:
-        decoded: the decoded `frames_to_decode(row, frame_policy)`.
+    Raises:
+        VideoError: a frame that cannot be read.
     """
-    is_floor = row.role == "floor"
-    frames, fallback = frames_to_decode(row, frame_policy)
+    indices = tuple(frames)
+    numbers = np.asarray(indices, dtype=np.int64)
     return FrameBatch(
-        path=path,
-        frames=frames,
-        times_seconds=(0.0,) if is_floor else tuple(float(time) for time in decoded.times_seconds),
-        fps=decoded.info.fps,
-        n_frames=decoded.info.n_frames,
-        # A floor row shows what a model answers from the question alone. No model takes a video without frames, so show
-        # it a black frame, which keeps the form of the prompt.
-        pixels=np.zeros_like(decoded.pixels) if is_floor else decoded.pixels,
-        # Scales belong to the chosen frames; frames fed in their place have full size.
-        scales=tuple(row.scales) if row.scales is not None and fallback is None else None,
-        fallback=fallback,
-        is_black=is_floor,
+        path=reader.path,
+        frames=indices,
+        times_seconds=tuple(reader.frame_times(numbers).tolist()),
+        fps=reader.info.fps,
+        n_frames=reader.info.n_frames,
+        pixels=reader.read(numbers),
     )
-
-
-def frames_to_decode(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
-    """Return the frame indices to decode for `row`, and why they are not the chosen ones (None if they are).
-
-    A floor row decodes frame 0, which gives the black frame its size.
-    """
-    if row.role == "floor":
-        return (0,), "no frame chosen: one black frame shown"
-    return frames_to_feed(row, frame_policy)
 
 
 def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[int, ...], str | None]:
@@ -222,9 +180,12 @@ def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[
 
     "exact" feeds the keyframes and nothing else. "aks" follows the AKS evaluation code: a selection of fewer than k
     frames is replaced by `linspace(0, n_frames - 1, k)`, and its uniform baseline gets one frame per second, or that
-    linspace if one frame per second would be more than k frames.
+    linspace if one frame per second would be more than k frames. A floor row gets frame 0, which `show_selection`
+    blackens.
     """
     keyframes = tuple(row.keyframes or ())
+    if row.role == "floor":
+        return (0,), "no frame chosen: one black frame shown"
     if frame_policy == "exact":
         return keyframes, None
     if row.sampler in ("uniform", "uniform_1fps"):
@@ -241,6 +202,22 @@ def frames_to_feed(row: SelectionRow, frame_policy: FramePolicy) -> tuple[tuple[
     if len(keyframes) < row.k:
         return _linspace(row), f"aks frame policy: {len(keyframes)} of {row.k} chosen, uniform frames fed"
     return keyframes, None
+
+
+def show_selection(row: SelectionRow, frame_batch: FrameBatch, fallback: str | None) -> FrameBatch:
+    """Return the frames of `frames_to_feed`, read, as the model is shown them; a floor row shows one black frame.
+
+    Args:
+        fallback: as `frames_to_feed` gives it.
+    """
+    if row.role == "floor":
+        # A floor row shows what a model answers from the question alone. No model takes a video without frames, so show
+        # it a black frame, which keeps the form of the prompt.
+        black = np.zeros_like(frame_batch.pixels)
+        frame_batch = replace(frame_batch, pixels=black, times_seconds=(0.0,), is_black=True)
+    # Scales belong to the chosen frames; frames fed in their place have full size.
+    scales = tuple(row.scales) if row.scales is not None and fallback is None else None
+    return replace(frame_batch, scales=scales, fallback=fallback)
 
 
 def _linspace(row: SelectionRow) -> tuple[int, ...]:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Document = Mapping[str, object]
 # A part of a chat message: {"type": "text", "text": ...}, or {"type": "video", "url": ...}.
 MessagePart = dict[str, object]
+# Task, split and number of a document.
+DocumentKey = tuple[str, str, int]
 # Fields that hold the question in tasks without a benchmark, the surest first.
 QUESTION_FIELDS = ("question", "Question", "query", "prompt")
 
@@ -70,8 +72,8 @@ class RequestParts:
     split: str
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        """(task, split, doc_id), which identify the document."""
+    def key(self) -> DocumentKey:
+        """The document that the request is about."""
         return (self.task, self.split, self.doc_id)
 
     @property

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from loguru import logger
 
 from focus_eval.bench.answering.ahead import AnswerQueue, Batch
 from focus_eval.bench.answering.cell import Cell
 from focus_eval.bench.answering.choosing import Chooser, FrameChoice
-from focus_eval.bench.answering.frames import DecodedFrames, frames_to_decode, make_frame_batch, read_frames
-from focus_eval.bench.answering.questions import FramedQuestion, TaskQuestion
+from focus_eval.bench.answering.frames import FrameBatch, frames_to_feed, read_frames, show_selection
+from focus_eval.bench.answering.questions import DocumentKey, FramedQuestion, TaskQuestion
 from focus_eval.bench.answering.session import WrapperSession
 from focus_eval.bench.answering.wrapper import form_batches
 from focus_eval.core.errors import AnswerError, FocusEvalError, InvalidInput, RunError
@@ -40,6 +39,13 @@ class CellQuestions:
     chooser: Chooser | None
     questions: Sequence[TaskQuestion]
 
+    def by_video(self) -> dict[Path | None, CellQuestions]:
+        """Return these questions by the path of their video."""
+        questions_by_video: dict[Path | None, list[TaskQuestion]] = {}
+        for task_question in self.questions:
+            questions_by_video.setdefault(task_question.path, []).append(task_question)
+        return {path: replace(self, questions=questions) for path, questions in questions_by_video.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Video:
@@ -53,28 +59,27 @@ class _Video:
         """Bytes of one decoded frame; 0 if there is none."""
         return 3 * self.reader.width * self.reader.height if self.reader is not None else 0
 
-    def read(self, frames: Iterable[int]) -> DecodedFrames:
+    def read(self, frames: Iterable[int]) -> FrameBatch:
         """Decode frames; raise VideoError, also if the video could not be opened."""
         if self.reader is None:
             raise self.error or AnswerError("the document has no video")
         return read_frames(self.reader, frames)
 
 
-_Key = tuple[int, tuple[str, str, int]]
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _QueuedQuestion:
-    """A question of a cell on its way through the stream; `framed` has its selection, and no pixels yet."""
+class _ChosenFrames:
+    """A question of a cell whose frames are chosen but not read.
 
-    work: CellQuestions
+    Args:
+        framed: the question with its selection, without pixels.
+        frames: indices of the frames to read; () if it cannot be asked or the wrapper samples its frames.
+        fallback: as in `FrameBatch`.
+    """
+
+    cell: Cell
     framed: FramedQuestion
     frames: tuple[int, ...] = ()
-
-    @property
-    def key(self) -> _Key:
-        """Cell and document: two requests about one document are shown the same frames."""
-        return id(self.work), self.framed.task_question.parts.key
+    fallback: str | None = None
 
 
 class FrameStream:
@@ -94,40 +99,41 @@ class FrameStream:
 
     def batches(self, work: Sequence[CellQuestions]) -> Iterator[Batch]:
         """Yield a batch for each question, video by video; or the stock wrapper's batches of several questions."""
-        by_video: dict[Path | None, list[_QueuedQuestion]] = {}
+        work_by_video: dict[Path | None, list[CellQuestions]] = {}
         for item in work:
-            for task_question in item.questions:
-                waiting = _QueuedQuestion(work=item, framed=FramedQuestion(task_question=task_question))
-                by_video.setdefault(task_question.path, []).append(waiting)
+            for path, item_of_video in item.by_video().items():
+                work_by_video.setdefault(path, []).append(item_of_video)
         if self._session.answers_one_by_one:
-            for path, waiting_questions in by_video.items():
-                yield from self._batches_of_video(path, waiting_questions)
+            for path, work_of_video in work_by_video.items():
+                yield from self._batches_of_video(path, work_of_video)
             return
         # A batch holds only questions that have frames, so choose the frames of all questions before forming batches.
-        question_by_id: dict[int, _QueuedQuestion] = {}
-        for path, waiting_questions in by_video.items():
+        chosen_by_id: dict[int, _ChosenFrames] = {}
+        for path, work_of_video in work_by_video.items():
             with ExitStack() as videos:
-                video = self._opened(path, waiting_questions, videos)
-                question_by_id |= {
-                    id(question.framed.task_question): question
-                    for question in self._with_choices(video, waiting_questions)
-                }
+                video = self._opened_for(path, work_of_video, videos)
+                for item in work_of_video:
+                    chosen_by_id |= {id(chosen.framed.task_question): chosen for chosen in self._chosen(video, item)}
         for item in work:
-            yield from self._stock_batches([question_by_id[id(task_question)] for task_question in item.questions])
+            yield from self._stock_batches(item.cell, [chosen_by_id[id(question)] for question in item.questions])
 
-    def _batches_of_video(self, path: Path | None, waiting_questions: Sequence[_QueuedQuestion]) -> Iterator[Batch]:
+    def _batches_of_video(self, path: Path | None, work: Sequence[CellQuestions]) -> Iterator[Batch]:
         """Open a video, choose its questions' frames, read them in parts that fit into memory, and yield each."""
         with ExitStack() as videos:
-            video = self._opened(path, waiting_questions, videos)
-            questions = self._with_choices(video, waiting_questions)
+            video = self._opened_for(path, work, videos)
+            questions = [chosen for item in work for chosen in self._chosen(video, item)]
             for part in _parts_of_video(questions, video.frame_bytes, self._session.max_bytes / 2):
                 yield from self._read_together(video, part)
 
-    def _opened(self, path: Path | None, waiting_questions: Sequence[_QueuedQuestion], videos: ExitStack) -> _Video:
-        """Open the video until `videos` is closed, if its frames are needed."""
-        if path is None or all(
-            question.work.chooser is None or question.framed.task_question.error for question in waiting_questions
-        ):
+    def _opened_for(self, path: Path | None, work: Sequence[CellQuestions], videos: ExitStack) -> _Video:
+        """Open the video of `work`, if its frames are needed, until `videos` is closed."""
+        is_needed = any(
+            item.chooser is not None and any(question.error is None for question in item.questions) for item in work
+        )
+        return self._opened(path, videos) if is_needed else _Video()
+
+    def _opened(self, path: Path | None, videos: ExitStack) -> _Video:
+        if path is None:
             return _Video()
         try:
             return _Video(reader=videos.enter_context(self._open_video(path)))
@@ -136,71 +142,64 @@ class FrameStream:
         except FocusEvalError as error:
             return _Video(error=error)
 
-    def _with_choices(self, video: _Video, waiting_questions: Sequence[_QueuedQuestion]) -> list[_QueuedQuestion]:
-        """The questions about one video with their selections; new selections are written."""
-        by_work: dict[int, list[_QueuedQuestion]] = {}
-        for question in waiting_questions:
-            by_work.setdefault(id(question.work), []).append(question)
-        choices: dict[_Key, FrameChoice] = {}
-        for questions in by_work.values():
-            first_by_key = {question.key: question for question in reversed(questions)}
-            if questions[0].work.chooser is not None:
-                choices |= self._choices(video, questions[0].work, list(reversed(first_by_key.values())))
-        return [self._chosen(question, choices.get(question.key)) for question in waiting_questions]
+    def _chosen(self, video: _Video, work: CellQuestions) -> list[_ChosenFrames]:
+        """Choose the frames of one cell's questions about one video; new selections are written."""
+        choices = {} if work.chooser is None else self._choices(video, work, work.chooser)
+        return [
+            self._checked_choice(work.cell, question, choices.get(question.parts.key)) for question in work.questions
+        ]
 
-    def _choices(
-        self, video: _Video, work: CellQuestions, questions: Sequence[_QueuedQuestion]
-    ) -> dict[_Key, FrameChoice]:
-        """Choose once per document of one cell; a row of an earlier start is used again."""
-        cell, chooser = work.cell, work.chooser
-        assert chooser is not None
-        earlier: dict[_Key, FrameChoice] = {}
-        new: dict[_Key, FrameChoice] = {}
-        open_questions: list[_QueuedQuestion] = []
-        for question in questions:
-            task_question = question.framed.task_question
-            row = cell.earlier_selection(task_question.question) if task_question.error is None else None
-            if row is not None:
-                earlier[question.key] = FrameChoice(row=row)
-            elif task_question.error is not None:
-                new[question.key] = chooser.failed(task_question, AnswerError(task_question.error))
-            elif video.error is not None:
-                new[question.key] = chooser.failed(task_question, video.error)
+    def _choices(self, video: _Video, work: CellQuestions, chooser: Chooser) -> dict[DocumentKey, FrameChoice]:
+        """Choose once per document, since two requests about one are shown the same frames; use earlier rows again."""
+        cell = work.cell
+        question_by_key: dict[DocumentKey, TaskQuestion] = {}
+        for question in work.questions:
+            question_by_key.setdefault(question.parts.key, question)
+        choices: dict[DocumentKey, FrameChoice] = {}
+        earlier_keys: set[DocumentKey] = set()
+        open_questions: dict[DocumentKey, TaskQuestion] = {}
+        for key, question in question_by_key.items():
+            error = video.error if question.error is None else AnswerError(question.error)
+            if question.error is None and (row := cell.earlier_selection(question.question)) is not None:
+                choices[key] = FrameChoice(row=row)
+                earlier_keys.add(key)
+            elif error is not None:
+                choices[key] = chooser.failed(question, error)
             else:
-                open_questions.append(question)
-        if open_questions and video.reader is not None:
+                open_questions[key] = question
+        if open_questions:
+            assert video.reader is not None
             # An encoder and a model on one GPU take turns, since each may fill the GPU's memory.
             with self._session.device if chooser.needs_gpu else nullcontext():
-                choices = chooser.choose(
-                    video.reader,
-                    [question.framed.task_question for question in open_questions],
-                    progress=_StopsWithRun(self._queue),
+                new_choices = chooser.choose(
+                    video.reader, list(open_questions.values()), progress=_StopsWithRun(self._queue)
                 )
-            new |= {question.key: choice for question, choice in zip(open_questions, choices, strict=True)}
-        for question in questions:
-            row = new[question.key].row if question.key in new else None
+            choices |= dict(zip(open_questions, new_choices, strict=True))
+        for key, question in question_by_key.items():
+            row = choices[key].row
             # Write the choice at once: a killed run keeps what it paid for.
-            if row is not None and not question.framed.task_question.is_padding:
+            if row is not None and key not in earlier_keys and not question.is_padding:
                 cell.write_selection(row)
-        return earlier | new
+        return choices
 
-    def _chosen(self, question: _QueuedQuestion, choice: FrameChoice | None) -> _QueuedQuestion:
-        """The question with its choice, checked against what the model can be shown."""
-        framed, settings = question.framed, question.work.cell.settings
-        error = framed.task_question.error
+    def _checked_choice(self, cell: Cell, task_question: TaskQuestion, choice: FrameChoice | None) -> _ChosenFrames:
+        """The question with its choice, checked against what the model can be shown; no choice leaves it unframed."""
+        error = task_question.error
         if choice is None:
-            return replace(question, framed=replace(framed, error=error))
-        frames: tuple[int, ...] = ()
+            return _ChosenFrames(cell=cell, framed=FramedQuestion(task_question=task_question, error=error))
+        frames, fallback = tuple[int, ...](), None
         error = error or choice.error
         if error is None:
             # Check now: if the model refused later, decoding would have been in vain.
             try:
+                settings = cell.settings
                 self._check_limit(choice, settings.frames, is_replaced=settings.frame_policy == "aks")
                 assert choice.row is not None
-                frames, _ = frames_to_decode(choice.row, settings.frame_policy)
+                frames, fallback = frames_to_feed(choice.row, settings.frame_policy)
             except Exception as raised:  # noqa: BLE001 (recorded: one question never ends a run)
                 error = error_line(raised)
-        return replace(question, framed=replace(framed, row=choice.row, error=error), frames=frames)
+        framed = FramedQuestion(task_question=task_question, row=choice.row, error=error)
+        return _ChosenFrames(cell=cell, framed=framed, frames=frames, fallback=fallback)
 
     def _check_limit(self, choice: FrameChoice, frames: int, *, is_replaced: bool) -> None:
         """Raise InvalidInput if the row has no frames, more than the model shows, or sizes that it cannot show.
@@ -221,37 +220,31 @@ class FrameStream:
         if row.scales is None and n_keyframes > frames:
             raise InvalidInput(f"{n_keyframes} frames chosen, {model.model_id} is set to show at most {frames}")
 
-    def _read_together(self, video: _Video, part: Sequence[_QueuedQuestion]) -> Iterator[Batch]:
+    def _read_together(self, video: _Video, part: Sequence[_ChosenFrames]) -> Iterator[Batch]:
         """Read the union of the frames of questions about one video, and yield a batch for each question."""
-        lists = {question.key: question.frames for question in part if question.frames}
-        union = np.unique(np.asarray([frame for frames in lists.values() for frame in frames], dtype=np.int64))
-        n_own = {key: len(frames) * video.frame_bytes for key, frames in lists.items()}
+        own_bytes = [len(question.frames) * video.frame_bytes for question in part]
+        union = sorted({frame for question in part for frame in question.frames})
         # Questions that share the union copy their frames out of it; a single question keeps the frames that are read.
-        n_shared = union.size * video.frame_bytes if len(lists) > 1 else 0
-        self._queue.reserve(n_shared + sum(n_own.values()))
+        is_shared = sum(1 for question in part if question.frames) > 1
+        shared_bytes = len(union) * video.frame_bytes if is_shared else 0
+        self._queue.reserve(shared_bytes + sum(own_bytes))
         started = time.perf_counter()
-        shared: DecodedFrames | None = None
-        if len(lists) > 1:
+        shared: FrameBatch | None = None
+        if is_shared:
             with suppress(FocusEvalError):  # on failure each question reads its own frames, and records its own error
                 shared = video.read(union)
         seconds = (time.perf_counter() - started) / len(part)
-        framed_by_key: dict[_Key, FramedQuestion] = {}
-        for question in part:
-            if question.frames and question.key not in framed_by_key:
-                framed_by_key[question.key] = _with_frames(question, video if shared is None else shared, seconds)
+        framed_questions = [_with_frames(question, video, shared=shared, seconds=seconds) for question in part]
         del shared
-        self._queue.release(n_shared)
-        for question in part:
-            framed = replace(
-                framed_by_key.get(question.key, question.framed), task_question=question.framed.task_question
-            )
-            yield Batch(cell=question.work.cell, questions=[framed], n_bytes=n_own.pop(question.key, 0))
+        self._queue.release(shared_bytes)
+        for question, framed, n_bytes in zip(part, framed_questions, own_bytes, strict=True):
+            yield Batch(cell=question.cell, questions=[framed], n_bytes=n_bytes)
 
-    def _stock_batches(self, questions: Sequence[_QueuedQuestion]) -> Iterator[Batch]:
+    def _stock_batches(self, cell: Cell, questions: Sequence[_ChosenFrames]) -> Iterator[Batch]:
         """Yield the stock wrapper's batches of one cell; one whose frames need too much memory comes in parts."""
         for question in questions:
             if question.framed.error is not None:
-                yield Batch(cell=question.work.cell, questions=[question.framed])
+                yield Batch(cell=cell, questions=[question.framed])
         waiting = {id(question.framed.task_question): question for question in questions if not question.framed.error}
         askable = [question.framed.task_question for question in waiting.values()]
         for task_questions in form_batches(self._session.model, askable):
@@ -261,16 +254,15 @@ class FrameStream:
                 for question in batch:
                     path = question.framed.task_question.path
                     if path not in video_by_path:
-                        video_by_path[path] = self._opened(path, [question], videos)
-                yield from self._read_batch(batch, video_by_path)
+                        video_by_path[path] = self._opened(path, videos) if question.frames else _Video()
+                yield from self._read_batch(cell, batch, video_by_path)
 
     def _read_batch(
-        self, batch: Sequence[_QueuedQuestion], video_by_path: Mapping[Path | None, _Video]
+        self, cell: Cell, batch: Sequence[_ChosenFrames], video_by_path: Mapping[Path | None, _Video]
     ) -> Iterator[Batch]:
         """Read the frames of one stock batch and yield it, whole or in parts that each take half of the memory."""
-        sizes = [
-            len(question.frames) * video_by_path[question.framed.task_question.path].frame_bytes for question in batch
-        ]
+        videos = [video_by_path[question.framed.task_question.path] for question in batch]
+        sizes = [len(question.frames) * video.frame_bytes for question, video in zip(batch, videos, strict=True)]
         parts = _parts_of_batch(batch, sizes, self._session.max_bytes)
         if len(parts) > 1 and not self._has_logged_parts:
             self._has_logged_parts = True
@@ -281,15 +273,8 @@ class FrameStream:
         for numbers in parts:
             n_bytes = sum(sizes[number] for number in numbers)
             self._queue.reserve(n_bytes)
-            framed_by_key: dict[_Key, FramedQuestion] = {}
-            framed_questions = []
-            for question in (batch[number] for number in numbers):
-                task_question = question.framed.task_question
-                if question.frames and question.key not in framed_by_key:
-                    framed_by_key[question.key] = _with_frames(question, video_by_path[task_question.path], 0.0)
-                framed = framed_by_key.get(question.key, question.framed)
-                framed_questions.append(replace(framed, task_question=task_question))
-            yield Batch(cell=batch[0].work.cell, questions=framed_questions, n_bytes=n_bytes)
+            framed_questions = [_with_frames(batch[number], videos[number]) for number in numbers]
+            yield Batch(cell=cell, questions=framed_questions, n_bytes=n_bytes)
 
 
 class _StopsWithRun:
@@ -306,22 +291,22 @@ class _StopsWithRun:
         self._queue.check_going_on()
 
 
-def _with_frames(question: _QueuedQuestion, source: _Video | DecodedFrames, seconds: float) -> FramedQuestion:
-    """Return the question with its frames, or the error of reading them.
+def _with_frames(
+    question: _ChosenFrames, video: _Video, *, shared: FrameBatch | None = None, seconds: float = 0.0
+) -> FramedQuestion:
+    """Return the question with its frames read, or with the error of reading them; as it is if it has none to read.
 
     Args:
-        source: the video, or frames that were read for several questions.
+        shared: frames that were read for several questions, in place of reading from `video`.
         seconds: the question's share of the time of reading those frames.
     """
     framed, started = question.framed, time.perf_counter()
+    if not question.frames:
+        return framed
     try:
         assert framed.row is not None
-        assert framed.task_question.path is not None
-        frames = question.frames
-        decoded = source.pick(frames) if isinstance(source, DecodedFrames) else source.read(frames)
-        policy = question.work.cell.settings.frame_policy
-        frame_batch = make_frame_batch(framed.row, framed.task_question.path, decoded, frame_policy=policy)
-        framed = replace(framed, frame_batch=frame_batch)
+        frame_batch = video.read(question.frames) if shared is None else shared.pick(question.frames)
+        framed = replace(framed, frame_batch=show_selection(framed.row, frame_batch, question.fallback))
     except RunError:
         raise
     except Exception as error:  # noqa: BLE001 (recorded: one question never ends a run)
@@ -330,13 +315,13 @@ def _with_frames(question: _QueuedQuestion, source: _Video | DecodedFrames, seco
 
 
 def _parts_of_video(
-    questions: Sequence[_QueuedQuestion], frame_bytes: int, max_bytes: float
-) -> Iterator[list[_QueuedQuestion]]:
+    questions: Sequence[_ChosenFrames], frame_bytes: int, max_bytes: float
+) -> Iterator[list[_ChosenFrames]]:
     """Yield the questions about one video in parts whose frames, read together and copied, take `max_bytes` at most.
 
     A question that needs more is a part by itself.
     """
-    part: list[_QueuedQuestion] = []
+    part: list[_ChosenFrames] = []
     union: set[int] = set()
     n_copied = 0
     for question in questions:
@@ -349,7 +334,7 @@ def _parts_of_video(
     yield part
 
 
-def _parts_of_batch(batch: Collection[_QueuedQuestion], sizes: Sequence[int], max_bytes: float) -> list[list[int]]:
+def _parts_of_batch(batch: Collection[_ChosenFrames], sizes: Sequence[int], max_bytes: float) -> list[list[int]]:
     """Return a batch's question numbers as one part if they fit into `max_bytes`, else in parts of half of it.
 
     Half, so that a part can be read while the part before is answered. A question that needs more is a part by itself.

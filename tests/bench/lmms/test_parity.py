@@ -166,8 +166,7 @@ def test_the_aks_loader_feeds_what_the_aks_code_feeds_and_says_so(sampler, keyfr
 
 
 def test_scales_belong_to_the_chosen_frames_and_not_to_those_that_replace_them():
-    from focus_eval.bench.answering.frames import DecodedFrames, frames_to_decode, make_frame_batch
-    from focus_eval.core.types import VideoInfo
+    from focus_eval.bench.answering.frames import FrameBatch, frames_to_feed, show_selection
     from focus_eval.keyframes.rows.records import SelectionRow
 
     row = SelectionRow(
@@ -177,9 +176,10 @@ def test_scales_belong_to_the_chosen_frames_and_not_to_those_that_replace_them()
     )  # fmt: skip
     scales = {}
     for frame_policy in ("exact", "aks"):
-        frames = np.array(frames_to_decode(row, frame_policy)[0])
-        decoded = DecodedFrames(
-            VideoInfo(n_frames=100, fps=10.0), frames, frames / 10.0, np.zeros((frames.size, 2, 2, 3), np.uint8)
-        )
-        scales[frame_policy] = make_frame_batch(row, Path("v"), decoded, frame_policy=frame_policy).scales
+        frames, fallback = frames_to_feed(row, frame_policy)
+        frame_batch = FrameBatch(
+            path=Path("v"), frames=frames, times_seconds=tuple(frame / 10 for frame in frames), fps=10.0, n_frames=100,
+            pixels=np.zeros((len(frames), 2, 2, 3), np.uint8),
+        )  # fmt: skip
+        scales[frame_policy] = show_selection(row, frame_batch, fallback).scales
     assert scales == {"exact": (1.0, 0.5), "aks": None}

@@ -100,11 +100,7 @@ def test_llava_video_prints_the_files_own_times(clip):
     from focus_eval.keyframes.video import open_video
 
     with open_video(clip) as reader:
-        decoded = read_frames(reader, [0, 30, 59])
-    batch = FrameBatch(
-        path=clip, frames=(0, 30, 59), times_seconds=tuple(decoded.times_seconds.tolist()), fps=decoded.info.fps,
-        n_frames=60, pixels=decoded.pixels,
-    )  # fmt: skip
+        batch = read_frames(reader, [0, 30, 59])
     model = FocusLlavaVideo.__new__(FocusLlavaVideo)  # no weight takes part
     model.setup = SimpleNamespace(times="exact")
     video_question = model._chosen_frames(PathWithFrames(batch))
