@@ -113,7 +113,8 @@ class FrameStream:
             with ExitStack() as videos:
                 video = self._opened_for(path, work_of_video, videos)
                 for item in work_of_video:
-                    chosen_by_id |= {id(chosen.framed.task_question): chosen for chosen in self._chosen(video, item)}
+                    questions = self._choose(video, item)
+                    chosen_by_id |= {id(question.framed.task_question): question for question in questions}
         for item in work:
             yield from self._stock_batches(item.cell, [chosen_by_id[id(question)] for question in item.questions])
 
@@ -121,7 +122,7 @@ class FrameStream:
         """Open a video, choose its questions' frames, read them in parts that fit into memory, and yield each."""
         with ExitStack() as videos:
             video = self._opened_for(path, work, videos)
-            questions = [chosen for item in work for chosen in self._chosen(video, item)]
+            questions = [question for item in work for question in self._choose(video, item)]
             for part in _parts_of_video(questions, video.frame_bytes, self._session.max_bytes / 2):
                 yield from self._read_together(video, part)
 
@@ -142,7 +143,7 @@ class FrameStream:
         except FocusEvalError as error:
             return _Video(error=error)
 
-    def _chosen(self, video: _Video, work: CellQuestions) -> list[_ChosenFrames]:
+    def _choose(self, video: _Video, work: CellQuestions) -> list[_ChosenFrames]:
         """Choose the frames of one cell's questions about one video; new selections are written."""
         choices = {} if work.chooser is None else self._choices(video, work, work.chooser)
         return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import json
@@ -111,6 +112,33 @@ def test_the_model_gets_one_batch_at_a_time_while_the_next_is_prepared(qwen, eva
     # Video by video, in the order of the documents.
     videos = [row["video"] for row in rows]
     assert videos == sorted(videos, key=list(dict.fromkeys(videos)).index)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_a_copy_that_keeps_ranks_in_step_is_answered_and_gets_no_row(
+    qwen, evaluate, tools, tmp_path, monkeypatch, batch
+):
+    requests_by_call = []
+
+    def with_a_copy(requests):
+        copied = copy.copy(requests[0])
+        copied.metadata = {**(copied.metadata or {}), "__padding_only__": True}
+        requests_by_call.append([*requests, copied])
+        outputs = stock(requests_by_call[-1])
+        assert outputs[-1] == outputs[0]
+        return outputs[:-1]
+
+    stock = qwen.generate_until
+    uniform = SamplerChooser(Selector(sampler=make_sampler("uniform"), encoder=None, k=2))
+    qwen.show(uniform, frames=2, options=replace(qwen.adapter_options, record=str(tmp_path)))
+    monkeypatch.setattr(qwen, "generate_until", with_a_copy)
+    monkeypatch.setattr(qwen, "batch_size_per_gpu", batch)
+    evaluate(qwen, ["focus_longvideobench"], max_new_tokens=1)
+    assert [len(requests) for requests in requests_by_call] == [9]
+    for kind in ("selections", "answers"):
+        rows = tools.read_record(tmp_path, kind)
+        assert sorted(row["error"] is None for row in rows) == [True] * 8
+        assert len({row["question_id"] for row in rows}) == 8
 
 
 @pytest.fixture
