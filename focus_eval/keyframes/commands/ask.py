@@ -13,6 +13,7 @@ from focus_eval.core.errors import InvalidInput, printable
 from focus_eval.core.offers import offered
 from focus_eval.core.types import checked_query, whole_number
 from focus_eval.keyframes.commands.console import SamplerOptions, print_folded, print_if_slow, table_console
+from focus_eval.keyframes.commands.printing import keyframe_table, print_unspoken
 from focus_eval.keyframes.commands.select import (
     EncoderOption,
     EncoderOptions,
@@ -27,10 +28,8 @@ from focus_eval.keyframes.commands.select import (
     YesOption,
     check_outputs,
     check_question,
-    keyframe_table,
     loaded_selector,
     method_options,
-    print_unspoken,
     say_offer,
     select_one,
     subtitles_adder,

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from focus_eval.core.errors import FocusEvalError, InvalidInput, printable
@@ -21,15 +20,12 @@ from focus_eval.core.options import parse_assignments
 from focus_eval.core.types import checked_query, local_path
 from focus_eval.keyframes.commands.console import (
     SamplerOptions,
-    clock_text,
-    counted,
     name_completion,
     naming_crash,
-    print_folded,
     print_if_slow,
     pull_progress,
-    table_console,
 )
+from focus_eval.keyframes.commands.printing import print_selection, print_selections
 from focus_eval.keyframes.commands.sheets import (
     ColumnOptions,
     FromOption,
@@ -43,11 +39,8 @@ from focus_eval.keyframes.commands.sheets import (
 )
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from focus_eval.keyframes.encoders.weights import Checkpoint
     from focus_eval.keyframes.pipeline.selector import Selector
-    from focus_eval.keyframes.rows.records import SelectionRow
     from focus_eval.keyframes.select import KeyframeSelector, SelectOptions
     from focus_eval.keyframes.selection import VideoSelection
 
@@ -57,8 +50,6 @@ NOT_WITH_SHEET = {
     "sheet": "--sheet", "frames": "--frames", "png": "--png", "subtitles": "--subtitles", "as_json": "--json",
     "verbose": "--verbose",
 }  # fmt: skip
-# Limit of videos that a warning names.
-MAX_SHOWN_NAMES = 5
 
 SamplerOption = Annotated[
     str | None,
@@ -264,27 +255,10 @@ def _select_all(paths: Sequence[Path], select_one: Callable[[Path], VideoSelecti
     if outputs.quiet or outputs.to_stdout:
         return len(selections)
     if len(paths) == 1:
-        _print(selections[0], verbose=outputs.verbose)
+        print_selection(selections[0], verbose=outputs.verbose)
     else:
-        table_console().print(keyframe_table(selections))
-        for selection in selections if outputs.verbose else ():
-            print_folded(f"{selection.path.name}: {_seconds_line(selection.row)}")
-        for line in _warning_lines(selections):
-            print_folded(line)
+        print_selections(selections, verbose=outputs.verbose)
     return len(selections)
-
-
-def _warning_lines(selections: Sequence[VideoSelection]) -> list[str]:
-    """The warnings about several selections, each once, with the names of its videos unless it is about all."""
-    names_by_warning: dict[str, list[str]] = {}
-    for selection in selections:
-        names_by_warning.setdefault(selection.warning, []).append(selection.path.name)
-    lines = []
-    for warning, names in names_by_warning.items():
-        shown = ", ".join(names[:MAX_SHOWN_NAMES])
-        more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
-        lines += [warning if len(names) == len(selections) else f"{shown}{more}: {warning}"] if warning else []
-    return lines
 
 
 def method_options(
@@ -300,12 +274,17 @@ def method_options(
 
 
 def loaded_selector(options: SelectOptions, query: str | None, *, yes: bool, is_silent: bool) -> KeyframeSelector:
-    """Return the selector with its encoders loaded; print a line if loading takes long."""
+    """Return the selector with its encoders and model loaded; print what loads if that takes long."""
     from focus_eval.keyframes.select import KeyframeSelector
+    from focus_eval.keyframes.settings import default_or_named, sampler_for
 
     selector = KeyframeSelector(**options, may_download=DownloadOffer(yes=yes, is_silent=is_silent))
-    with print_if_slow("loading the encoder"):
-        loaded = selector.load(has_query=query is not None)
+    has_query = query is not None
+    sampler = default_or_named(sampler_for(selector.sampler, has_query=has_query), selector.sampler_options or {})
+    needs = {"encoder": sampler.needs_encoder, "scan encoder": sampler.needs_scan, "model": sampler.needs_llm}
+    loading = " and the ".join(name for name, is_needed in needs.items() if is_needed)
+    with print_if_slow(f"loading the {loading}") if loading else nullcontext():
+        loaded = selector.load(has_query=has_query)
     say_what_yes_needs(loaded, yes=yes)
     return selector
 
@@ -346,21 +325,6 @@ def subtitles_adder(path: Path | None, encoding: str) -> Callable[[VideoSelectio
     if not read_subtitles(path, encoding=encoding):
         raise InvalidInput(f"--subtitles {path}: the file has no line; leave it out")
     return lambda selection: selection.with_subtitles(path, encoding=encoding)
-
-
-def subtitle_cells(selection: VideoSelection) -> list[str] | None:
-    """Return the text of the subtitles of each keyframe for a table; None without subtitles."""
-    if not selection.subtitles:
-        return None
-    return [printable(" / ".join(line.text for line in lines)) for lines in selection.keyframe_lines]
-
-
-def print_unspoken(selection: VideoSelection) -> None:
-    """Print a line if none of the video's subtitles belongs to a keyframe."""
-    if selection.subtitles and not any(selection.keyframe_lines):
-        last = max(line.stop_seconds for line in selection.subtitles)
-        n_lines = counted(len(selection.subtitles), "line")
-        print_folded(f"no subtitle at a keyframe: the file has {n_lines}, the last ends at {clock_text(last)}")
 
 
 def _video_files(paths: Sequence[Path], *, are_pictures: bool) -> list[Path]:
@@ -472,117 +436,3 @@ def check_outputs(
             raise InvalidInput(f"{frames}: cannot be written; name a folder")
         if repeated := [name for name, n in Counter(video.stem for video in videos).items() if n > 1]:
             raise InvalidInput(f"{frames}: several videos are called {repeated[0]!r}; write them to different folders")
-
-
-def keyframe_table(selections: Sequence[VideoSelection]) -> RichTable:
-    """Return the keyframes of several videos as one table."""
-    from rich.table import Table
-
-    table = Table()
-    n_videos_by_name = Counter(path.name for path in {selection.path for selection in selections})
-    has_subtitles = any(selection.subtitles for selection in selections)
-    for name in ("video", "keyframe", "time", "relevance", *(["subtitle"] if has_subtitles else [])):
-        table.add_column(name, justify="left" if name in ("video", "subtitle") else "right", overflow="fold")
-    for selection in selections:
-        name = selection.path.name if n_videos_by_name[selection.path.name] == 1 else str(selection.path)
-        subtitles = subtitle_cells(selection) or [""] * len(selection)
-        for (frame, seconds, relevance), subtitle in zip(selection, subtitles, strict=True):
-            cells = (name, str(frame), clock_text(seconds), relevance_text(relevance))
-            table.add_row(*cells, *([subtitle] if has_subtitles else []))
-    return table
-
-
-def relevance_text(relevance: float) -> str:
-    """Return relevance with four decimals; "-" for NaN."""
-    return "-" if np.isnan(relevance) else f"{relevance:.4f}"
-
-
-def _print(selection: VideoSelection, *, verbose: bool = False) -> None:
-    """Print the keyframes with relevance, and cost; with `verbose` the seconds of each stage."""
-    from rich.table import Table
-
-    from focus_eval.keyframes.export import MAX_SHOWN
-
-    row = selection.row
-    if len(selection.keyframes) > MAX_SHOWN:
-        print_folded(f"{row.sampler}: {len(selection.keyframes)} keyframes; --out FILE writes them")
-        return
-    table = Table(
-        title=f"{row.sampler}: {counted(len(selection), 'keyframe')} of {counted(selection.video.n_frames, 'frame')}",
-        title_justify="left",
-    )
-    for name in ("keyframe", "time", "seconds", "relevance"):
-        table.add_column(name, justify="right", overflow="fold")
-    subtitles = subtitle_cells(selection)
-    if subtitles is not None:
-        table.add_column("subtitle", overflow="fold")
-    for at, (frame, time, relevance, is_scored) in enumerate(
-        zip(selection.keyframes, selection.times, selection.relevance, selection.is_scored, strict=True)
-    ):
-        value = f"{'' if is_scored or np.isnan(relevance) else '~'}{relevance_text(relevance)}"
-        subtitle_cell = [] if subtitles is None else [subtitles[at]]
-        table.add_row(str(frame), clock_text(time), f"{time:.2f}", value, *subtitle_cell)
-    table_console().print(table)
-    print_unspoken(selection)
-    if len(selection.keyframes) < row.k:
-        print_folded(f"fewer than k = {row.k}: {_why_fewer(row, selection.video.n_frames)}")
-    if not selection.is_scored.all() and selection.n_pulls:
-        print_folded("~: not scored; between the nearest scored frames")
-    if row.text_pulls:
-        print_folded(f"{counted(len(row.encoded_frames), 'frame')} scored for {1 + len(row.text_pulls)} texts")
-    else:
-        print_folded(f"{counted(selection.n_pulls, 'frame')} scored, {selection.share_scored:.2%} of the video")
-    if row.asked.get("calls"):
-        print_folded(_model_usage_line(row))
-    elif row.asked.get("dollars"):
-        print_folded(f"The encoder {row.encoder} was paid {row.asked['dollars']:.4f} dollars")
-    if row.scan_encoder:
-        print_folded(_scan_line(row))
-    if row.encoder:
-        print_folded(f"encoder: {row.encoder} ({row.encoder_revision})")
-    if verbose:
-        print_folded(_seconds_line(row))
-    if selection.warning:
-        print_folded(selection.warning)
-
-
-def _why_fewer(row: SelectionRow, n_frames: int) -> str:
-    first, stop = row.facts.get("stretch_frames", (0, n_frames))
-    n_damaged, _ = row.facts.get("damaged_frames", (0, 0))
-    n_usable = stop - first - n_damaged
-    if len(row.keyframes or ()) < min(row.k, n_usable):
-        return f"sampler {row.sampler} may leave keyframes out (docs/samplers.md)"
-    part = "this part of the video" if "stretch_frames" in row.facts else "the video"
-    return f"{part} has {counted(n_usable, 'frame')}{' that can be decoded' if n_damaged else ''}"
-
-
-def _seconds_line(row: SelectionRow) -> str:
-    return "seconds: " + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in row.seconds.items())
-
-
-def _model_usage_line(row: SelectionRow) -> str:
-    """A line on the sampler's model: calls, pictures, tokens, dollars and stored answers."""
-    usage = row.asked
-    is_known = {"input", "output"} <= usage.keys()
-    tokens = f"{usage['input'] + usage['output']:,.0f} tokens" if is_known else "tokens unknown"
-    dollars = f", {usage['dollars']:.4f} dollars" if "dollars" in usage else ""
-    return (
-        f"{row.llm} asked {usage['calls']:.0f} times about {usage['images']:.0f} pictures, {tokens}{dollars}; "
-        f"{usage['replayed']:.0f} answered by the store"
-    )
-
-
-def _scan_line(row: SelectionRow) -> str:
-    """A line on the scanned frames, and on all work as a number of the main encoder's forwards."""
-    from focus_eval.keyframes.rows.cost import forward_equivalents, unit_costs
-
-    units = unit_costs(row.gmacs, relative_cost=row.options.get("relative_cost"))
-    pulls = row.n_scored
-    total = float(forward_equivalents(units, encoded=pulls, scanned=row.frames_scanned, pulls=pulls))
-    scan_encoder = row.options.get("scan_encoder") or row.scan_encoder
-    identity_note = ", the main encoder itself" if row.facts.get("scan_encoder_is_encoder") else ""
-    share_note = "" if pulls or "share" not in row.options else "; share leaves the main encoder none: -o share=0.05"
-    return (
-        f"{row.frames_scanned} frames scanned with {scan_encoder}{identity_note}, each {units[1]:.3g} of a forward: "
-        f"as much work as {total:.1f} forwards in all{share_note}"
-    )

@@ -18,7 +18,7 @@ from focus_eval.keyframes.commands.console import (
     progress_line,
     seconds_left,
 )
-from focus_eval.keyframes.commands.select import _print
+from focus_eval.keyframes.commands.printing import print_selection
 from focus_eval.keyframes.rows.records import SelectionRow
 from focus_eval.keyframes.selection import selection_of
 
@@ -121,7 +121,7 @@ def test_select_marks_what_was_not_scored_and_prints_times_at_80_columns(monkeyp
         keyframes=[10, 650, 72500], times_seconds=[1.0, 65.0, 7250.0], pulled_frames=[650], pulled_relevance=[0.51239],
     )  # fmt: skip
     selection = selection_of(row, sampler_version=1, reopen=lambda: None)
-    _print(selection)
+    print_selection(selection)
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     lines = [re.findall(r"[\w.:~]+", line) for line in printed.splitlines() if "│" in line]

@@ -15,9 +15,9 @@ from PIL import Image
 
 from focus_eval import select_keyframes
 from focus_eval.core.errors import FocusEvalError
-from focus_eval.keyframes.commands.select import _scan_line
+from focus_eval.keyframes.commands.printing import print_selection
 from focus_eval.keyframes.video.clip_writer import ClipWriter
-from tests.support.keyframes.many_commands import run_commands
+from tests.support.keyframes.many_commands import run_commands, without_progress
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,6 @@ def focus_eval_process(*arguments, cwd=None):
     result = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
     result.stderr = without_progress(result.stderr)
     return result
-
-
-def without_progress(errors):
-    """Return the lines on standard error without those of steps that take a busy machine more than a second."""
-    lines = errors.splitlines(keepends=True)
-    return "".join(line for line in lines if not line.startswith(("loading the encoder", "uniform on ")))
 
 
 def test_a_sampler_that_pulls_for_other_texts_alone_is_no_error(clip):
@@ -98,6 +92,35 @@ def test_an_error_of_this_package_below_a_sampler_file_keeps_its_traceback(clip,
 
 
 @pytest.mark.slow
+def test_a_slow_load_is_said_only_where_an_encoder_loads(clip, tmp_path):
+    slow = "import time\nfrom dataclasses import dataclass\nimport numpy as np\n\ntime.sleep(1.3)\n"
+    (tmp_path / "first.py").write_text(
+        f"{slow}from focus_eval import Choice, FrameSampler\n\n\n@dataclass(frozen=True, kw_only=True)\n"
+        "class First(FrameSampler):\n    name, source, needs_encoder = 'first', 'test', False\n\n"
+        "    def choose(self, request):\n        return Choice(keyframes=range(request.k))\n"
+    )
+    (tmp_path / "grey.py").write_text(
+        f"{slow}from focus_eval import Encoder\n\n\nclass Grey(Encoder):\n    name, revision = 'grey', '1'\n\n"
+        "    def embed(self, frames):\n        return frames.mean(axis=(1, 2, 3))[:, None]\n\n"
+        "    def relevance(self, features, query):\n        return np.asarray(features)[:, 0] / 255\n"
+    )
+    (tmp_path / "grey-1.dist-info").mkdir()
+    (tmp_path / "grey-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: grey\nVersion: 1\n")
+    (tmp_path / "grey-1.dist-info" / "entry_points.txt").write_text("[focus_eval.encoders]\ngrey = grey:Grey\n")
+    command = [sys.executable, "-m", "focus_eval", "select", clip, "--query", "a cat", "-k", "2"]
+    chosen, scored = (
+        subprocess.run(
+            [*command, *options],
+            env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=300,
+        )
+        for options in (["--sampler", tmp_path / "first.py:First"], ["--sampler", "topk", "--encoder", "grey"])
+    )  # fmt: skip
+    assert (chosen.returncode, scored.returncode) == (0, 0), chosen.stderr + scored.stderr
+    assert "loading" not in chosen.stderr
+    assert scored.stderr.startswith("loading the encoder\n")
+
+
+@pytest.mark.slow
 def test_it_finds_the_cat_and_writes_selection_and_sheet(clip, tmp_path):
     pytest.importorskip("openvino", reason="the offline extra is not installed")
     out, sheet = tmp_path / "selection.json", tmp_path / "sheet.png"
@@ -130,7 +153,7 @@ def test_the_seconds_of_each_stage_are_printed_with_verbose_alone(clip):
     assert re.search(r"^seconds: open \d+\.\d\d, ", verbose, flags=re.MULTILINE)
 
 
-def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip):
+def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip, capsys):
     arguments = ("--sampler", "scan_cover", "-o", "scan_encoder=offline:size=64", "-o", "share=0.1")
     result = focus_eval("select", clip, "--query", "a cat", "-k", "3", *arguments, "--out", clip.with_suffix(".json"))
     assert result.returncode == 0, result.stderr
@@ -144,7 +167,8 @@ def test_a_scan_says_what_it_cost_and_chooses_as_the_function_does(clip):
     assert select_keyframes(clip, query="a cat", k=3, sampler=sampler).keyframes == tuple(written["keyframes"])
     short = select_keyframes(clip, query="a cat", k=3, sampler="scan_cover:scan_encoder=offline:size=64")
     assert short.n_pulls == 0
-    assert _scan_line(short.row).endswith("; share leaves the main encoder none: -o share=0.05")
+    print_selection(short)
+    assert "; share leaves the main encoder none: -o share=0.05" in " ".join(capsys.readouterr().out.split())
 
 
 def broken_files(folder):

@@ -34,6 +34,12 @@ def run_commands(commands: list[list[str]]) -> Iterator[Ran]:
     return map(_run, commands)
 
 
+def without_progress(errors: str) -> str:
+    """Return the lines on standard error without those of steps that take a busy machine more than a second."""
+    lines = errors.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(("loading the ", "uniform on ")))
+
+
 def _run(arguments: list[str]) -> Ran:
     """Run one command line and return what it printed and its exit code, 70 if it ended with an exception."""
     from focus_eval import cli
