@@ -118,9 +118,9 @@ def test_imports_point_down():
         room, package = room_of(path), package_of(path)
         for name in own_imports(path) if room else ():  # focus_eval/__init__.py shows what a user imports
             target = MODULES[name]
-            other = room_of(target)
-            is_down = other in ROOMS[room] if other != room else True
-            if other == room and package in RANKS:
+            target_room = room_of(target)
+            is_down = target_room in ROOMS[room] if target_room != room else True
+            if target_room == room and package in RANKS:
                 is_down = RANKS[package_of(target)] <= RANKS[package]
             if not is_down:
                 wrong.append(f"{shown(path)} ({package or room}) imports {name}")
@@ -128,13 +128,13 @@ def test_imports_point_down():
 
 
 def test_the_package_imports_nothing_of_this_repository_but_itself():
-    others = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"focus_eval"}
+    folder_names = {path.name for path in ROOT.iterdir() if path.is_dir()} - {"focus_eval"}
     wrong = [
         f"{shown(path)} imports {name}"
         for path in modules()
         for node in nodes_of(path.read_text())
         for name in imported_names(node)
-        if name.split(".")[0] in others & {"tests", "scripts"}
+        if name.split(".")[0] in folder_names & {"tests", "scripts"}
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -157,12 +157,12 @@ def test_no_modules_import_one_another():
 def test_no_packages_import_one_another():
     arrows: dict[str, set[str]] = {}
     for path in modules():
-        mine = str(path.parent.relative_to(PACKAGE)) if path.parent != PACKAGE else path.stem
+        package = str(path.parent.relative_to(PACKAGE)) if path.parent != PACKAGE else path.stem
         for name in own_imports(path):
             target = MODULES[name]
-            other = str(target.parent.relative_to(PACKAGE)) if target.parent != PACKAGE else target.stem
-            if other != mine:
-                arrows.setdefault(mine, set()).add(other)
+            target_package = str(target.parent.relative_to(PACKAGE)) if target.parent != PACKAGE else target.stem
+            if target_package != package:
+                arrows.setdefault(package, set()).add(target_package)
     assert circles(arrows) == []
 
 
@@ -198,8 +198,8 @@ def test_the_core_knows_numpy_and_nothing_else():
 @pytest.mark.parametrize("code", ["import focus_eval", HELP], ids=["import", "help"])
 def test_import_and_help_load_nothing_heavy(code):
     script = f"{code}\nimport sys\nprint('LOADED', *sorted({{m.split('.')[0] for m in sys.modules}}))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.rsplit("LOADED", 1)[1].split())
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(process.stdout.rsplit("LOADED", 1)[1].split())
     assert not loaded & HEAVY
 
 
@@ -283,8 +283,8 @@ def lists_of(names, source):
     """Return the lines of collections in `source` that hold two fifths or more of `names`: second lists of these."""
     line_numbers = []
     for node in nodes_of(source):
-        held = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
-        texts = {item.value for item in held if isinstance(item, ast.Constant) and isinstance(item.value, str)}
+        items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        texts = {item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str)}
         if 5 * len(texts & names) >= 2 * len(names):
             line_numbers.append(node.lineno)
     return line_numbers

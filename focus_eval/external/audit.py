@@ -574,11 +574,11 @@ def group_score_of_rows(series: CheckedSeries) -> Iterator[Finding]:
     except InvalidInput as error:
         yield Finding("a score of groups that cannot be computed", series.name, 1, len(questions), str(error), NOTE)
         return
-    stated = origin.scores[facts.metric]
-    scale = 100.0 if stated > 1 else 1.0
+    log_score = origin.scores[facts.metric]
+    scale = 100.0 if log_score > 1 else 1.0
     mean = scale * sum(groups.values()) / len(groups) if groups else 0.0
-    if abs(mean - stated) > ROUNDING * scale:
-        text = f"stated {stated:.5f}, the rows give {mean:.5f}"
+    if abs(mean - log_score) > ROUNDING * scale:
+        text = f"stated {log_score:.5f}, the rows give {mean:.5f}"
         check = "a score of groups that does not follow from the rows"
         yield Finding(check, series.name, len(groups), len(groups), text)
 

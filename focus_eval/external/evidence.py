@@ -317,13 +317,13 @@ def _fed_notes(parts: Sequence[tuple[tuple[str, ...], pd.DataFrame]]) -> Iterato
     """Yield a note for each series that was fed fewer than K frames: its figures are not those of K frames."""
     short_parts: dict[tuple[str, ...], list[tuple[int, int, float, str]]] = {}
     for (benchmark, model, label, k), part in parts:
-        fed = part["frames_fed"].dropna()
-        n_short = int((fed < int(k)).sum())
+        n_fed = part["frames_fed"].dropna()
+        n_short = int((n_fed < int(k)).sum())
         if n_short:
-            mean, fewest = float(fed[fed < int(k)].mean()), int(fed.min())
-            text = f"{label}, K = {k}: {n_short:,} of {len(fed):,} answers, {mean:.1f} frames on average"
-            text += f", {fewest} in {int((fed == fewest).sum()):,}"
-            short_parts.setdefault((benchmark, model), []).append((n_short, len(fed), mean, text))
+            mean, fewest = float(n_fed[n_fed < int(k)].mean()), int(n_fed.min())
+            text = f"{label}, K = {k}: {n_short:,} of {len(n_fed):,} answers, {mean:.1f} frames on average"
+            text += f", {fewest} in {int((n_fed == fewest).sum()):,}"
+            short_parts.setdefault((benchmark, model), []).append((n_short, len(n_fed), mean, text))
     for (benchmark, model), entries in short_parts.items():
         n_series = sum(key[:2] == (benchmark, model) for key, _ in parts)
         yield (

@@ -263,8 +263,8 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warnin
     axes.set(xlabel="seconds", ylabel="relevance")
     query = printable(row.query if len(row.query) <= 90 else row.query[:87] + "...")
     cost = f"{row.n_scored} of {row.n_frames} frames scored" if row.n_scored else "no frame scored"
-    counted = "1 frame" if len(frames) == 1 else f"{len(frames)} frames"
-    title = f"{query}: {counted} chosen by {row.sampler}, {cost}"
+    count_text = "1 frame" if len(frames) == 1 else f"{len(frames)} frames"
+    title = f"{query}: {count_text} chosen by {row.sampler}, {cost}"
     # Escape dollar signs, which matplotlib reads as the start of a formula.
     figure.suptitle(f"{title}\n{warning}".rstrip().replace("$", r"\$"), fontsize=10, wrap=True)
     return figure

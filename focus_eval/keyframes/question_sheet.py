@@ -216,23 +216,23 @@ def _read_parquet(path: Path) -> tuple[list[str], list[Mapping[str, object]]]:
     return table.column_names, table.to_pylist()
 
 
-def _find_columns(path: Path, names: Sequence[str], given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def _find_columns(path: Path, names: Sequence[str], text_by_role: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """The columns by role: the given ones, else those with the name of the role, in any case."""
-    shown = ", ".join(printable(name) for name in names[:MAX_SHOWN_COLUMNS]) + (
+    names_text = ", ".join(printable(name) for name in names[:MAX_SHOWN_COLUMNS]) + (
         f" and {len(names) - MAX_SHOWN_COLUMNS} more" if len(names) > MAX_SHOWN_COLUMNS else ""
     )
     columns: dict[str, tuple[str, ...]] = {}
-    for role, text in given.items():
+    for role, text in text_by_role.items():
         if role not in ROLES:
             raise unknown_name("role of a column", role, ROLES)
         parts = (text,) if role != "options" or text in names else tuple(part.strip() for part in text.split(","))
         missing = [part for part in parts if part not in names]
         if missing:
-            raise InvalidInput(f"{path}: no column {missing[0]!r} for {role}; it has {shown}")
+            raise InvalidInput(f"{path}: no column {missing[0]!r} for {role}; it has {names_text}")
         columns[role] = parts
-    taken = {name for parts in columns.values() for name in parts}
+    used_names = {name for parts in columns.values() for name in parts}
     for role in ROLES:
-        fitting = [name for name in names if name.strip().casefold() == role and name not in taken]
+        fitting = [name for name in names if name.strip().casefold() == role and name not in used_names]
         if role in columns or not fitting:
             continue
         if len(fitting) > 1:
@@ -243,7 +243,7 @@ def _find_columns(path: Path, names: Sequence[str], given: Mapping[str, str]) ->
         columns[role] = (fitting[0],)
     for role, is_there in (("video", "video" in columns), ("query", "query" in columns or "question" in columns)):
         if not is_there:
-            raise InvalidInput(f"{path}: no column {role}; it has {shown}: name it with --column {role}=NAME")
+            raise InvalidInput(f"{path}: no column {role}; it has {names_text}: name it with --column {role}=NAME")
     if repeated := [name for parts in columns.values() for name in parts if list(names).count(name) > 1]:
         raise InvalidInput(f"{path}: two columns are called {repeated[0]!r}; rename one")
     return columns

@@ -136,18 +136,18 @@ def sampler_for(sampler: str | FrameSampler | None, *, has_query: bool) -> str |
     """
     if has_query:
         return sampler
-    named = make_sampler(sampler) if isinstance(sampler, str) else sampler
-    if isinstance(named, FrameSampler) and (named.needs_llm or (named.needs_encoder and named.reads_query)):
-        raise InvalidInput(f"sampler {named.name!r} needs a query: say what to look for")
+    instance = make_sampler(sampler) if isinstance(sampler, str) else sampler
+    if isinstance(instance, FrameSampler) and (instance.needs_llm or (instance.needs_encoder and instance.reads_query)):
+        raise InvalidInput(f"sampler {instance.name!r} needs a query: say what to look for")
     return sampler or SUMMARY_SAMPLER
 
 
 def _for_people(sampler: FrameSampler, name: str, options: Mapping[str, object]) -> FrameSampler:
     """The sampler with `distinct` and `snap_seconds` switched on, unless the text or the options set them."""
-    stated = {*options, *named_options(name, {})[1]}
-    if "distinct" not in stated:
+    option_names = {*options, *named_options(name, {})[1]}
+    if "distinct" not in option_names:
         sampler = replace(sampler, distinct=True)
-    return sampler if "snap_seconds" in stated else replace(sampler, snap_seconds=SNAP_SECONDS)
+    return sampler if "snap_seconds" in option_names else replace(sampler, snap_seconds=SNAP_SECONDS)
 
 
 def changed_options(sampler: FrameSampler) -> list[str]:

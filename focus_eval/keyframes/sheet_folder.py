@@ -219,8 +219,8 @@ class SheetFolder:
         cells: Line = {}
         if self._answers is not None:
             try:
-                asked = selection if row.subtitles is None else selection.with_subtitles(row.subtitles)
-                cells = self._answers.ask(row, asked, record)
+                shown_selection = selection if row.subtitles is None else selection.with_subtitles(row.subtitles)
+                cells = self._answers.ask(row, shown_selection, record)
             except RunError:
                 raise
             except FocusEvalError as error:

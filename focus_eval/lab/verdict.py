@@ -236,8 +236,8 @@ def whole_verdict(compared_by_world: Mapping[str, Sequence[RivalComparison]], ne
             for name, cases in words.items()
             if word in cases.values()
         ]
-        within = f" within ±{margin:g} points" if word == EQUIVALENT else ""
-        parts += [f"{word} {', '.join(rivals)}{within}"] if rivals else []
+        margin_text = f" within ±{margin:g} points" if word == EQUIVALENT else ""
+        parts += [f"{word} {', '.join(rivals)}{margin_text}"] if rivals else []
     sentence = f"{new} is {'; '.join(parts)}."
     if any(word in sentence for word in ("perhaps ahead", "perhaps behind")):
         sentence += " Perhaps: the test that is adjusted for all comparisons finds it, the interval holds 0."

@@ -229,8 +229,8 @@ def test_two_selections_of_all_candidates_of_short_videos_are_no_copy():
 
 
 def test_runs_of_ours_with_the_same_frames_and_answers_are_no_copy():
-    ours = with_selections(honest("uniform"), facts={})
-    assert audit([ours, replace(ours, name="even")]) == []
+    honest_run = with_selections(honest("uniform"), facts={})
+    assert audit([honest_run, replace(honest_run, name="even")]) == []
 
 
 @pytest.mark.parametrize(

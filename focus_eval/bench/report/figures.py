@@ -158,7 +158,7 @@ def name_marks(axes: Axes, marks: Sequence[tuple[str, float, float]]) -> None:
         x, y = to_axes.transform(values)
         taken_heights = [height for at, height in taken_places if abs(x - at) < 0.35]
         heights = (y + 0.03 + 0.07 * n for n in sorted(range(-2 * MOST_NAMES, 2 * MOST_NAMES), key=abs))
-        free = (at for at in heights if 0 < at < 1 and all(abs(at - taken) > 0.069 for taken in taken_heights))
+        free = (at for at in heights if 0 < at < 1 and all(abs(at - height) > 0.069 for height in taken_heights))
         place = next(free)
         taken_places.append((x, place))
         side = "right" if x > 0.6 else "left"

@@ -583,8 +583,8 @@ def _partial_notes(counts: Sequence[Counts]) -> list[str]:
     for count in counts:
         if count.is_partial:
             texts_by_benchmark.setdefault(count.benchmarks, {})[count.questions_text] = None
-    asked = (f"{' and '.join(texts)} questions of {names}" for names, texts in texts_by_benchmark.items())
-    return [f"Partial run: {'; '.join(asked)}.", LOOKS_NOTE] if texts_by_benchmark else []
+    parts = (f"{' and '.join(texts)} questions of {names}" for names, texts in texts_by_benchmark.items())
+    return [f"Partial run: {'; '.join(parts)}.", LOOKS_NOTE] if texts_by_benchmark else []
 
 
 def _published_notes(shape: Layout) -> list[str]:

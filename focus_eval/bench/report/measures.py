@@ -436,8 +436,8 @@ def _scores_of_groups(part: pd.DataFrame, *, size: int) -> dict[str, float]:
     """The official score of each group by its video; a question that failed counts as wrong."""
     # An answered question has no score only if its right answer is hidden.
     is_hidden = part["score"].isna() & part["is_answered"].astype(bool)
-    known = part["score"].fillna(0.0).astype(object).mask(is_hidden, None)
-    return score_groups(zip(part["video"], part["question_id"], known, part["group"], strict=True), size=size)
+    scores = part["score"].fillna(0.0).astype(object).mask(is_hidden, None)
+    return score_groups(zip(part["video"], part["question_id"], scores, part["group"], strict=True), size=size)
 
 
 def group_score_table(run: Run) -> Table | None:

@@ -88,9 +88,11 @@ def _encoder_texts(rows: Sequence[SelectionRow]) -> dict[str, str]:
     texts = {}
     for row in rows:
         common = set.intersection(*revisions[row.encoder])
-        own = [part for part in row.encoder_revision.split(", ") if part and part not in common]
+        own_parts = [part for part in row.encoder_revision.split(", ") if part and part not in common]
         # A 40-digit commit is no readable label: use the start of the selection id.
-        texts[row.selection_id] = ", ".join([row.encoder, *(part for part in own if len(part) <= _MAX_REVISION_TEXT)])
+        texts[row.selection_id] = ", ".join(
+            [row.encoder, *(part for part in own_parts if len(part) <= _MAX_REVISION_TEXT)]
+        )
     return texts
 
 
@@ -499,9 +501,9 @@ class Run:
     def _stated(self) -> dict[str, Mapping[str, Any]]:
         """Entries of `run.json` on benchmarks, by benchmark name; {} without a matrix."""
         # If the benchmark's file does not state the number of questions, use the run's count.
-        counted = self.provenance.get("n_all_questions", {})
+        n_by_benchmark = self.provenance.get("n_all_questions", {})
         return {
-            item["benchmark"]: {**item, "questions": item.get("questions") or counted.get(item["benchmark"])}
+            item["benchmark"]: {**item, "questions": item.get("questions") or n_by_benchmark.get(item["benchmark"])}
             for item in self.provenance.get("matrix", {}).get("benchmarks", [])
         }
 
@@ -733,8 +735,8 @@ def _stored_run(path: Path) -> Run:
 def _unknown_selection(row: AnswerRow) -> SelectionRow:
     """The selection behind an answer for which a model's wrapper sampled by itself: its frames are unknown."""
     origin = Origin(selection_id=row.selection_id, sampler=row.selection_id, k=row.frames_asked)
-    where = {"benchmark": row.benchmark, "video": row.video, "bucket": row.bucket}
-    return stated_row(row.question_id, origin, **where, keyframes=None, times_seconds=None)
+    origin_fields = {"benchmark": row.benchmark, "video": row.video, "bucket": row.bucket}
+    return stated_row(row.question_id, origin, **origin_fields, keyframes=None, times_seconds=None)
 
 
 def _with_shared_ids(run: Run) -> Run:
@@ -796,8 +798,8 @@ def _cell_documents(folder: Path) -> tuple[dict[str, Mapping[str, object]], dict
 def _cell_name(folder: Path) -> str:
     """The name of the cell in `folder` as its description states it, else that of the folder."""
     file = folder / "cell.json"
-    stated = read_sealed_json(file).get("name") if file.is_file() else ""
-    return str(stated or folder.resolve().name)
+    name = read_sealed_json(file).get("name") if file.is_file() else ""
+    return str(name or folder.resolve().name)
 
 
 def _parts(folder: Path) -> list[Path]:

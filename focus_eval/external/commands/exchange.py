@@ -153,10 +153,10 @@ def _left_out_notes(questions: Sequence[Question], compared: Sequence[Question])
 
 def print_left_out(sentences: Sequence[str]) -> None:
     """Print the first few sentences about items left out of the files, and the number of further sentences."""
-    shown = sentences if len(sentences) <= MAX_LEFT_OUT_LINES + 1 else sentences[:MAX_LEFT_OUT_LINES]
-    for sentence in shown:
+    first_sentences = sentences if len(sentences) <= MAX_LEFT_OUT_LINES + 1 else sentences[:MAX_LEFT_OUT_LINES]
+    for sentence in first_sentences:
         print_folded(sentence)
-    if n_more := len(sentences) - len(shown):
+    if n_more := len(sentences) - len(first_sentences):
         print_folded(f"and {n_more:,} more such lines, {len(sentences):,} in all")
 
 

@@ -194,8 +194,8 @@ def _print(selection: VideoSelection, model: Model, reply: Reply, seconds: float
     if model.price(0, 0) is None:
         dollars = "dollars not known without prices"
     left_out = [name.removeprefix("without_") for name in usage if name.startswith("without_")]
-    without = f", without {' and '.join(left_out)}, which it refuses" if left_out else ""
-    print_folded(f"model: {model.model_id} ({model.revision}){without}, {tokens}, {dollars}")
+    refusal_text = f", without {' and '.join(left_out)}, which it refuses" if left_out else ""
+    print_folded(f"model: {model.model_id} ({model.revision}){refusal_text}, {tokens}, {dollars}")
     encoder = f" with {selection.row.encoder}" if selection.row.encoder else ""
     print_folded(f"keyframes: {selection.sampler}{encoder}, {selection.n_pulls} frames scored")
     stages = ", ".join(f"{stage} {duration:.2f}" for stage, duration in selection.row.seconds.items())

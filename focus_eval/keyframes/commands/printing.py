@@ -112,21 +112,23 @@ def _warning_lines(selections: Sequence[VideoSelection]) -> list[str]:
         names_by_warning.setdefault(selection.warning, []).append(selection.path.name)
     lines = []
     for warning, names in names_by_warning.items():
-        shown = ", ".join(names[:MAX_SHOWN_NAMES])
-        more = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
-        lines += [warning if len(names) == len(selections) else f"{shown}{more}: {warning}"] if warning else []
+        videos_text = ", ".join(names[:MAX_SHOWN_NAMES])
+        rest_text = f" and {len(names) - MAX_SHOWN_NAMES} more" if len(names) > MAX_SHOWN_NAMES else ""
+        lines += (
+            [warning if len(names) == len(selections) else f"{videos_text}{rest_text}: {warning}"] if warning else []
+        )
     return lines
 
 
 def _subtitle_cells(selection: VideoSelection) -> list[str] | None:
-    """Return the text of the subtitles of each keyframe for a table; None without subtitles."""
+    """The text of the subtitles of each keyframe for a table; None without subtitles."""
     if not selection.subtitles:
         return None
     return [printable(" / ".join(line.text for line in lines)) for lines in selection.keyframe_lines]
 
 
 def _relevance_text(relevance: float) -> str:
-    """Return relevance with four decimals; "-" for NaN."""
+    """Relevance with four decimals; "-" for NaN."""
     return "-" if np.isnan(relevance) else f"{relevance:.4f}"
 
 

@@ -281,8 +281,12 @@ def loaded_selector(options: SelectOptions, query: str | None, *, yes: bool, is_
     selector = KeyframeSelector(**options, may_download=DownloadOffer(yes=yes, is_silent=is_silent))
     has_query = query is not None
     sampler = default_or_named(sampler_for(selector.sampler, has_query=has_query), selector.sampler_options or {})
-    needs = {"encoder": sampler.needs_encoder, "scan encoder": sampler.needs_scan, "model": sampler.needs_llm}
-    loading = " and the ".join(name for name, is_needed in needs.items() if is_needed)
+    is_needed_by_name = {
+        "encoder": sampler.needs_encoder,
+        "scan encoder": sampler.needs_scan,
+        "model": sampler.needs_llm,
+    }
+    loading = " and the ".join(name for name, is_needed in is_needed_by_name.items() if is_needed)
     with print_if_slow(f"loading the {loading}") if loading else nullcontext():
         loaded = selector.load(has_query=has_query)
     say_what_yes_needs(loaded, yes=yes)
@@ -417,16 +421,18 @@ def check_outputs(
             exist.
     """
     # Do not use `Path.resolve`, which raises RuntimeError for a link to itself.
-    taken = {os.path.realpath(video): "the video" for video in videos if not video.is_dir()}
+    role_by_place = {os.path.realpath(video): "the video" for video in videos if not video.is_dir()}
     if subtitles is not None:
-        taken[os.path.realpath(subtitles)] = "the file of subtitles"
+        role_by_place[os.path.realpath(subtitles)] = "the file of subtitles"
     for option, path in files.items():
         if path is None:
             continue
         place = os.path.realpath(path)
-        if place in taken:
-            raise InvalidInput(f"{option} {path}: this is {taken[place]}, which would be lost; name another file")
-        taken[place] = f"the file of {option}"
+        if place in role_by_place:
+            raise InvalidInput(
+                f"{option} {path}: this is {role_by_place[place]}, which would be lost; name another file"
+            )
+        role_by_place[place] = f"the file of {option}"
         is_writable = os.access(os.path.dirname(place), os.W_OK) or option == "--store"
         if path.is_dir() or not is_writable or (os.path.islink(path) and os.path.islink(place)):
             raise InvalidInput(f"{option} {path}: cannot be written; name a file in an existing folder")

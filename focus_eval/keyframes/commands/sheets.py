@@ -144,8 +144,8 @@ def select_sheet(
     if n_failed:
         for row_id, text in folder.errors[:MAX_SHOWN_ERRORS]:
             typer.echo(f"focus-eval: row {printable(row_id)}: {printable(text)}", err=True)
-        more = f", the first {MAX_SHOWN_ERRORS} above" if n_failed > MAX_SHOWN_ERRORS else ""
+        limit_text = f", the first {MAX_SHOWN_ERRORS} above" if n_failed > MAX_SHOWN_ERRORS else ""
         typer.echo(
-            f"{counted(n_failed, 'row')} failed{more}; see the column error, and run again when mended", err=True
+            f"{counted(n_failed, 'row')} failed{limit_text}; see the column error, and run again when mended", err=True
         )
     return n_failed

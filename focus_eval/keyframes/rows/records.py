@@ -392,7 +392,7 @@ def known_selection(
         times_seconds, frame_seconds: as in a `SelectionRow`.
         keep_pulls: False to store the numbers of scored and scanned frames instead of the lists.
     """
-    chosen = KnownSelection(
+    known_part = KnownSelection(
         video=selection.video,
         keyframes=list(selection.keyframes),
         times_seconds=times_seconds,
@@ -404,13 +404,13 @@ def known_selection(
         # Count distinct frames: a frame that was compared with several texts was encoded only once.
         encoded = {"main": float(selection.encoded_frames.size), "scan": float(selection.n_scanned)}
         return replace(
-            chosen,
+            known_part,
             n_pulls=selection.n_pulls,
             n_scanned=selection.n_scanned or None,
             encoded=encoded if selection.text_pulls else {},
         )
     return replace(
-        chosen,
+        known_part,
         pulled_frames=selection.pulled_frames.tolist(),
         # Write None for NaN, which JSON does not have.
         pulled_relevance=[None if value != value else value for value in selection.pulled_relevance.tolist()],

@@ -35,14 +35,14 @@ def distinct_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> tu
         return keyframes, {}
     frames = np.concatenate([_best_first(keyframes, ledger), _candidates(keyframes, ledger, video)])
     are_twins = _twins(frames, ledger)
-    kept: list[int] = []
+    places: list[int] = []
     for at in range(frames.size):
-        if len(kept) < keyframes.size and not are_twins[at, kept].any():
-            kept.append(at)
-    twins = [at for at in range(keyframes.size) if at not in kept]
-    n_left = keyframes.size - len(kept)
-    facts = {"twins_replaced": sum(at >= keyframes.size for at in kept), "twins_left": n_left}
-    return np.sort(frames[[*kept, *twins[:n_left]]]), {name: n for name, n in facts.items() if n}
+        if len(places) < keyframes.size and not are_twins[at, places].any():
+            places.append(at)
+    twins = [at for at in range(keyframes.size) if at not in places]
+    n_left = keyframes.size - len(places)
+    facts = {"twins_replaced": sum(at >= keyframes.size for at in places), "twins_left": n_left}
+    return np.sort(frames[[*places, *twins[:n_left]]]), {name: n for name, n in facts.items() if n}
 
 
 def _best_first(frames: IntArray, ledger: Ledger) -> IntArray:

@@ -30,14 +30,14 @@ def snapped_frames(keyframes: IntArray, ledger: Ledger, video: VideoInfo, *, sec
     if not np.isfinite(relevance).any():
         return keyframes, 0
     best = np.nanmax(relevance)
-    chosen, n_moved = {*keyframes.tolist()}, 0
+    snapped_frames, n_moved = {*keyframes.tolist()}, 0
     for frame in np.sort(keyframes).tolist():
         if np.interp(frame, scored, relevance) >= OUTSIDE_SHARE * best:
             continue
         is_near = np.abs(scored - frame) <= seconds * video.fps
-        is_inside = is_near & (relevance >= INSIDE_SHARE * best) & ~np.isin(scored, list(chosen))
+        is_inside = is_near & (relevance >= INSIDE_SHARE * best) & ~np.isin(scored, list(snapped_frames))
         if is_inside.any():
-            chosen -= {frame}
-            chosen |= {int(scored[is_inside][np.argmax(relevance[is_inside])])}
+            snapped_frames -= {frame}
+            snapped_frames |= {int(scored[is_inside][np.argmax(relevance[is_inside])])}
             n_moved += 1
-    return np.array(sorted(chosen), dtype=np.int64), n_moved
+    return np.array(sorted(snapped_frames), dtype=np.int64), n_moved

@@ -41,8 +41,8 @@ def test_latex_has_little_width_so_what_all_rows_share_is_said_once():
     assert r"\caption{Accuracy, videomme.}" in latex
     assert "Sampler & Overall & questions & errors" in latex
     assert "aks & 50.0 & 36 & 2" in latex
-    below = latex[latex.index(r"\bottomrule") :]
-    assert "No interval: that takes 5 videos or more. 0 in every row: unparsed, fallbacks, below K." in below
+    footer = latex[latex.index(r"\bottomrule") :]
+    assert "No interval: that takes 5 videos or more. 0 in every row: unparsed, fallbacks, below K." in footer
 
 
 @pytest.mark.parametrize("layout", ["by_length", "overview", "two_stage"])

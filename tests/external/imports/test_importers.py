@@ -178,8 +178,8 @@ def test_frames_by_video_go_to_all_its_questions(tmp_path):
 
 def test_the_name_of_a_video_may_have_dots(tmp_path):
     path = written(tmp_path, {"/data/@daiki.shino": [0, 30], "@daiki.3gp": [5]})
-    asked = [*questions("0", video="@daiki.shino.mp4"), *questions("1", video="@daiki.webm")]
-    assert frames_of(load_selections(path, questions=asked)) == {"0": [0, 30], "1": [5]}
+    expected_questions = [*questions("0", video="@daiki.shino.mp4"), *questions("1", video="@daiki.webm")]
+    assert frames_of(load_selections(path, questions=expected_questions)) == {"0": [0, 30], "1": [5]}
 
 
 @pytest.mark.parametrize(
@@ -368,17 +368,19 @@ def test_a_column_of_lists_follows_the_annotation(tmp_path, shared):
 
 
 def test_even_frames_fill_a_selection_that_is_short(tmp_path):
-    asked = questions("a", "b", "c", seconds=10.0)
+    expected_questions = questions("a", "b", "c", seconds=10.0)
     path = written(tmp_path, [[0, 50, 99], [60], [1, 2, 3]])
-    selections = load_selections(path, format="aks:fill=even", questions=asked, fps=dict.fromkeys("abc", 10.0))
+    selections = load_selections(
+        path, format="aks:fill=even", questions=expected_questions, fps=dict.fromkeys("abc", 10.0)
+    )
     assert [row.facts for row in stated(selections).values()] == [{}, {"filled": 2}, {}]
     assert selections["b"].selection.keyframes == [29, 60, 80]
     path = written(
         tmp_path, [{"id": "a", "frame_timestamps": [0.5, 5, 7]}, {"id": "b", "frame_timestamps": [6.0, 6.0]}]
     )
-    in_seconds = load_selections(path, format="kfs:fill=even", questions=asked[:2])
+    in_seconds = load_selections(path, format="kfs:fill=even", questions=expected_questions[:2])
     assert in_seconds["b"].selection.times_seconds == pytest.approx([2.999, 6.0, 8.0], abs=0.01)
-    rows = rows_of_selections(in_seconds, asked, {}, name="n")[0]
+    rows = rows_of_selections(in_seconds, expected_questions, {}, name="n")[0]
     assert [selection.facts.get("filled") for selection in rows] == [None, 2]
 
 

@@ -198,11 +198,11 @@ def test_an_error_in_a_reply_is_shown_whole_and_decides_about_asking_again(clip,
     server.content = (choice if in_choice else f'{{"error": {error}, "user_id": "u"}}').encode()
     with pytest.raises(AnswerError) as raised:
         ask(clip, QUESTION, "--llm", "chat:model=m;max_retries=2;retry_backoff_s=0.01", *EVEN)
-    stated = json.loads(error)
-    stated = {"message": stated} if isinstance(stated, str) else stated
-    code = stated.get("code") or stated.get("type")
+    refusal = json.loads(error)
+    refusal = {"message": refusal} if isinstance(refusal, str) else refusal
+    code = refusal.get("code") or refusal.get("type")
     tried = " (after 2 requests)" if n_requests == 2 else ""
-    text = f"the service answers with an error: {stated['message']}{f' (code {code})' if code else ''}{tried}"
+    text = f"the service answers with an error: {refusal['message']}{f' (code {code})' if code else ''}{tried}"
     assert str(raised.value) == f"llm chat:model=m at {server.url}: {text}"
     assert server.n_requests == n_requests
 

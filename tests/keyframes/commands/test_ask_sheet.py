@@ -85,9 +85,9 @@ def test_the_accuracy_is_that_of_the_report_and_nothing_is_asked_twice(sheet, se
     report = run("report", out)
     assert report.code == 0, report.err
     assert "33.3" in report.out
-    again = run("ask", "--from", sheet, "--out", out, *EVEN)
-    assert (again.code, len(server.texts)) == (0, N_ROWS)
-    assert line in again.out.splitlines()
+    second_run = run("ask", "--from", sheet, "--out", out, *EVEN)
+    assert (second_run.code, len(server.texts)) == (0, N_ROWS)
+    assert line in second_run.out.splitlines()
 
 
 def test_answers_to_rows_that_left_the_sheet_are_not_in_its_accuracy(sheet, server, tmp_path):

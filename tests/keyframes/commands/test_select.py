@@ -108,15 +108,15 @@ def test_a_slow_load_is_said_only_where_an_encoder_loads(clip, tmp_path):
     (tmp_path / "grey-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: grey\nVersion: 1\n")
     (tmp_path / "grey-1.dist-info" / "entry_points.txt").write_text("[focus_eval.encoders]\ngrey = grey:Grey\n")
     command = [sys.executable, "-m", "focus_eval", "select", clip, "--query", "a cat", "-k", "2"]
-    chosen, scored = (
+    unscored, scored = (
         subprocess.run(
             [*command, *options],
             env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=300,
         )
         for options in (["--sampler", tmp_path / "first.py:First"], ["--sampler", "topk", "--encoder", "grey"])
     )  # fmt: skip
-    assert (chosen.returncode, scored.returncode) == (0, 0), chosen.stderr + scored.stderr
-    assert "loading" not in chosen.stderr
+    assert (unscored.returncode, scored.returncode) == (0, 0), unscored.stderr + scored.stderr
+    assert "loading" not in unscored.stderr
     assert scored.stderr.startswith("loading the encoder\n")
 
 

@@ -29,8 +29,10 @@ class Fixed(FrameSampler):
 
 
 def chosen(sampler, relevance=SCENE, **arguments):
-    made = sampler.select(VIDEO, k=3, pull=lambda frames: relevance[frames], rng=np.random.default_rng(0), **arguments)
-    return made.keyframes, made.facts.get("snapped", 0)
+    choice = sampler.select(
+        VIDEO, k=3, pull=lambda frames: relevance[frames], rng=np.random.default_rng(0), **arguments
+    )
+    return choice.keyframes, choice.facts.get("snapped", 0)
 
 
 def test_a_keyframe_beside_a_scene_moves_to_its_best_scored_frame():

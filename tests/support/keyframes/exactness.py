@@ -84,11 +84,11 @@ def sign_before(path: Path, number: int, *, flags: Sequence[str] = ()) -> str:
         shown = sorted((packet.pts, at) for at, (packet, _) in enumerate(packets) if packet and packet.pts is not None)
         if number >= len(shown):
             return "a packet without a time"
-        own = shown[number][1]
-        first = max((at for at in range(own + 1) if packets[at][0].is_keyframe), default=0)
-        errors = [line for _, lines in packets[: own + 1] for line in lines]
+        shown_place = shown[number][1]
+        first = max((at for at in range(shown_place + 1) if packets[at][0].is_keyframe), default=0)
+        errors = [line for _, lines in packets[: shown_place + 1] for line in lines]
         with LoggedErrors() as logged:
-            for packet, _ in packets[first : own + 1]:
+            for packet, _ in packets[first : shown_place + 1]:
                 try:
                     stream.codec_context.decode(packet)
                 except av.FFmpegError as error:

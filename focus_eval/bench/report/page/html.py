@@ -220,8 +220,8 @@ def _counts_line(counts: Counts) -> str:
 def _other_keys(table: Table, row: TableRow, name_index: int) -> str:
     """The keys of a row except its name, e.g. "videomme · K 8"; shown if the screen is too narrow for columns."""
     keys = zip(table.key_titles, row.keys, strict=True)
-    others = [entry for i, entry in enumerate(keys) if i != name_index and entry[1]]
-    return " · ".join(f"{title} {key}" if key[0].isdigit() else key for title, key in others)
+    entries = [entry for i, entry in enumerate(keys) if i != name_index and entry[1]]
+    return " · ".join(f"{title} {key}" if key[0].isdigit() else key for title, key in entries)
 
 
 def run_facts(run: Run, *, questions: str = "") -> list[tuple[str, str]]:
