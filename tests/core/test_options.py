@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 
 from focus_eval.bench.answering.replay import ReplayedSelections
-from focus_eval.bench.lmms.arguments import AdapterOptions, check_chooser
+from focus_eval.bench.lmms.arguments import AdapterOptions, make_chooser
 from focus_eval.bench.matrix.config import load_matrix, read_yaml_value
 from focus_eval.core.errors import InvalidInput, nearest
 from focus_eval.core.options import parse_assignments, read_options
@@ -54,8 +54,9 @@ def test_nothing_else_is_a_boolean_through_any_door(tmp_path, text):
         make_sampler("qframe", fixed_frames=text)
     with pytest.raises(InvalidInput, match=message):
         read_encoder("offline", {"centred": text})
+    options = AdapterOptions(sampler="qframe", sampler_options={"fixed_frames": text}, encoder="offline")
     with pytest.raises(InvalidInput, match=message):
-        check_chooser(AdapterOptions(sampler="qframe", sampler_options={"fixed_frames": text}, encoder="offline"))
+        make_chooser(options, frames=4)
     with pytest.raises(InvalidInput, match=message):
         ReplayedSelections(tmp_path, frames=4, options={"allow_missing": text})
     assert not isinstance(read_yaml_value(text), bool)

@@ -75,17 +75,9 @@ class SamplerChooser:
 
     def __init__(self, selector: Selector) -> None:
         self.selector = selector
+        self.identity: Mapping[str, object] = selector.identity
+        self.selection_id = selector.selection_id
         self._has_warned = False
-
-    @property
-    def selection_id(self) -> str:
-        """As in `Chooser`."""
-        return self.selector.selection_id
-
-    @property
-    def identity(self) -> Mapping[str, object]:
-        """As in `Chooser`."""
-        return self.selector.identity
 
     @property
     def needs_gpu(self) -> bool:

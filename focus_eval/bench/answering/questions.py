@@ -29,6 +29,7 @@ from focus_eval.keyframes.subtitles.prompts import other_frames_note
 
 if TYPE_CHECKING:
     from lmms_eval.api.instance import GenerationOutput, Instance
+    from lmms_eval.api.task import ConfigurableTask
 
 Document = Mapping[str, object]
 # A part of a chat message: {"type": "text", "text": ...}, or {"type": "video", "url": ...}.
@@ -77,9 +78,11 @@ class RequestParts:
         return (self.task, self.split, self.doc_id)
 
     @property
-    def task_object(self) -> object:
-        """lmms-eval's task, whose bound method `look` is; None for a request made by hand."""
-        return getattr(self.look, "__self__", None)
+    def task_object(self) -> ConfigurableTask | None:
+        """The lmms-eval task that built the request; None for a request made by hand."""
+        # A wrapper gets no task, only its bound method `look`. tests/bench/lmms/test_tasks.py fails if that changes.
+        owner = getattr(self.look, "__self__", None)
+        return owner if hasattr(owner, "process_results") else None
 
     @property
     def task_arguments(self) -> Mapping[str, object]:

@@ -58,24 +58,15 @@ class ReplayedSelections:
         self._is_own = self._format.partition(":")[0] in ("auto", "rows") and holds_own_rows(run_folder(path))
         self._by_benchmark: dict[str, Mapping[str, FileEntry]] = {}
         # The file may be changed in place, so the identity of the selection is the hash of its content.
-        self._content = _content_hash(path)
+        settings = {**self._options, **self._format_options}
+        self.identity: Mapping[str, object] = {"content": _content_hash(path), "options": settings, "frames": frames}
+        self.selection_id = identity_hash(self.identity)
         # Read our own rows now, so that an unusable file is refused before any weights load. A published file can be
         # read only against the questions, so check here only that its reader is installed.
         if self._is_own:
             self._read(None)
         else:
             offered("load_selections")
-
-    @property
-    def selection_id(self) -> str:
-        """Hash of `identity`, 16 hexadecimal digits."""
-        return identity_hash(self.identity)
-
-    @property
-    def identity(self) -> dict[str, object]:
-        """The hash of the file's content, and the options of reading it."""
-        options = {**self._options, **self._format_options}
-        return {"content": self._content, "options": options, "frames": self.k}
 
     def prepare(self, benchmark: str, questions: Sequence[Question], *, question_ids: Collection[str]) -> None:
         """Read the file against all questions of `benchmark`, in the annotation's order.

@@ -25,10 +25,8 @@ from focus_eval.bench.answering.tracing import GenerateInputs, GenerateTrace, Ge
 from focus_eval.bench.benchmarks.subtitles import SubtitleLayoutOption, SubtitleModeOption, SubtitleOptions
 from focus_eval.bench.lmms import patches
 from focus_eval.bench.lmms.arguments import (
-    NATIVE,
     AdapterOptions,
     SessionOptions,
-    check_chooser,
     default_of,
     make_chooser,
     number_argument,
@@ -63,6 +61,7 @@ class PluginRun:
         chooser: chooses the frames; None for the wrapper's own sampling.
         frames: requested keyframes.
         options: frame policy, video reader, answer parsing and the rest.
+        subtitles: which subtitles the prompts get.
         record: the cells that rows go to.
         store: keeps scans of video files; None keeps none.
     """
@@ -70,6 +69,7 @@ class PluginRun:
     chooser: Chooser | None
     frames: int
     options: AdapterOptions
+    subtitles: SubtitleOptions
     record: RecordFolder
     store: RelevanceStore | None
 
@@ -120,6 +120,7 @@ class FrameAdapter:
 
     session: WrapperSession
     context: PluginRun
+    counts: RunCounts  # of this rank, since the run began
     prepared: object
     _unwrapped: GeneratingModel | None = None
 
@@ -137,7 +138,6 @@ class FrameAdapter:
             patches.refuse_response_cache()
             # Check all arguments before the weights load, which takes minutes for a 72B model.
             options, wrapper_arguments, frames = self._checked_wrapper(arguments, AdapterOptions, None)
-            check_chooser(options)
             self.subtitle_options(options.subtitles, options.subtitle_layout)
             chooser = make_chooser(options, frames=frames)
             self._load(wrapper_arguments, options)
@@ -145,7 +145,7 @@ class FrameAdapter:
             # This comes in time: lmms-eval distributes the documents after it has made the model.
             if self._rank_and_world[1] > 1:
                 patches.keep_videos_on_one_rank()
-            self._counts = RunCounts()
+            self.counts = RunCounts()
             self.adapter_options = options
             self.show(chooser, frames=frames)
 
@@ -301,8 +301,7 @@ class FrameAdapter:
             pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
             prepared=self.prepared,
             requests=self.requests,
-            selection_id=chooser.selection_id if chooser else NATIVE,
-            selection=chooser.identity if chooser else {},
+            chooser=chooser,
             frames=frames,
             rank_and_world=self._rank_and_world,
         )
@@ -311,37 +310,30 @@ class FrameAdapter:
             chooser=chooser,
             frames=frames,
             options=options,
+            subtitles=self.subtitle_options(options.subtitles, options.subtitle_layout),
             record=record,
             store=store_of(options),
         )
-
-    @property
-    def counts(self) -> RunCounts:
-        """Questions, errors, unparsed answers and fallbacks of this rank since the run began."""
-        return self._counts
 
     def generate_until(self, requests: Sequence[Instance]) -> list[GenerationOutput]:
         """Return the answers to `requests` in order; a question that fails gives `NO_ANSWER` and an error row."""
         with patches.command_line_errors():
             patches.refuse_response_cache()
-            options, tags = self.context.options, patches.stated_reasoning_tags()
-            subtitles = self.subtitle_options(options.subtitles, options.subtitle_layout)
+            context, tags = self.context, patches.stated_reasoning_tags()
             questions = [
                 read_request(
                     request,
                     self.task_dict,
                     is_simple=self.is_simple,
-                    benchmark_name=options.benchmark,
-                    subtitles=subtitles,
+                    benchmark_name=context.options.benchmark,
+                    subtitles=context.subtitles,
                 )
                 for request in requests
             ]
             outputs: dict[int, GenerationOutput] = {}
             work: dict[Cell, list[TaskQuestion]] = {}
             for question in questions:
-                cell = self.context.record.cell_of(
-                    question.parts, stated_tags=tags, subtitles=str(question.subtitles or "")
-                )
+                cell = context.record.cell_of(question.parts, stated_tags=tags, subtitles=str(question.subtitles or ""))
                 # A question that an earlier start answered is not asked again; lmms-eval gets that answer.
                 earlier = cell.earlier_answer(question.question)
                 if earlier is None:
@@ -351,12 +343,12 @@ class FrameAdapter:
                 text = self.strip_reply(earlier.answer or "")
                 outputs[id(question)] = mark_as_cut(text) if earlier.is_cut else text
                 if not question.is_padding:
-                    self._counts.add(earlier)
-                    self._counts.earlier += 1
+                    self.counts.add(earlier)
+                    self.counts.earlier += 1
             for written in self._answered(work):
                 output = written.reply.output
                 if written.row is not None:
-                    self._counts.add(written.row)
+                    self.counts.add(written.row)
                     output = mark_as_cut(output) if written.row.is_cut else output
                 # lmms-eval needs a text for every request, even without an answer.
                 outputs[id(written.task_question)] = NO_ANSWER if written.reply.error is not None else output
@@ -406,7 +398,7 @@ class FrameAdapter:
             patches.refuse_response_cache()
             self.context.record.close()
             # Sum over ranks, so that either all ranks raise or none: if one ended alone, the others would wait for it.
-            counts, self._counts = over_all_ranks(self._counts), RunCounts()
+            counts, self.counts = over_all_ranks(self.counts), RunCounts()
             if self._rank_and_world[0] == 0:
                 logger.info(f"{self.model_id}: {counts.summary()}; rows in {self.context.options.record}")
             options = self.context.options

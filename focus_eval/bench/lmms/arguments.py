@@ -18,7 +18,7 @@ from focus_eval.core.options import checked_values, declared_types, make, option
 from focus_eval.core.types import AnswerParsing, CoarseSeed, FramePolicy, Timeline
 from focus_eval.keyframes.encoders import registry as encoders
 from focus_eval.keyframes.encoders.store import RelevanceStore
-from focus_eval.keyframes.llms.registry import check_llm, ready_llm
+from focus_eval.keyframes.llms.registry import ready_llm
 from focus_eval.keyframes.pipeline.selector import Selector
 from focus_eval.keyframes.samplers import registry as samplers
 
@@ -246,16 +246,16 @@ def read_argument(owner: str, name: str, kind: type[T], value: object) -> T:
     return argument
 
 
-def check_chooser(options: AdapterOptions) -> None:
-    """Raise an error for a sampler, encoder or option that does not exist, before anything is loaded.
+def make_chooser(options: AdapterOptions, *, frames: int) -> Chooser | None:
+    """Return the chooser that `options` describe, with its encoders loaded; None for the wrapper's own sampling.
 
     Raises:
-        UnknownName: an unknown name; the message has the nearest one.
+        UnknownName: an unknown sampler, encoder or option; the message has the nearest one.
         InvalidInput: a value outside its range, an option without effect, or a sampler that pulls without an encoder.
+        FocusEvalError: selections that cannot be replayed, or a model that the sampler asks and that is not there.
     """
-    if options.encoder:
-        encoders.read_encoder(options.encoder, texts(options.encoder_options))
-    elif options.encoder_options:
+    encoder = encoders.read_encoder(options.encoder, texts(options.encoder_options)) if options.encoder else None
+    if encoder is None and options.encoder_options:
         raise InvalidInput(f"encoder.{next(iter(options.encoder_options))} is given, but no encoder")
     if options.is_native or options.selections:
         chooser = "sampler=native" if options.is_native else "selections="
@@ -263,37 +263,21 @@ def check_chooser(options: AdapterOptions) -> None:
         for name, value in (("sampler options", options.sampler_options), ("encoder", options.encoder)):
             if value:
                 raise InvalidInput(f"{chooser} does not choose frames itself; remove the {name}")
-        return
+        if options.is_native:
+            return None
+        return ReplayedSelections(Path(options.selections), frames=frames, options=texts(options.selections_options))
+    # Check everything before the first encoder loads.
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
-    if sampler.needs_scan:
-        encoders.scan_encoder_of(sampler)
-    if sampler.needs_llm:
-        check_llm(sampler)
-    if sampler.needs_encoder and not options.encoder:
+    scan_encoder = encoders.scan_encoder_of(sampler)
+    llm = ready_llm(sampler)
+    if sampler.needs_encoder and encoder is None:
         names = ", ".join(encoders.ENCODERS.names())
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")
-
-
-def make_chooser(options: AdapterOptions, *, frames: int) -> Chooser | None:
-    """Return the chooser that `options` describe, with its encoders loaded; None for the wrapper's own sampling."""
-    if options.is_native:
-        return None
-    if options.selections:
-        return ReplayedSelections(Path(options.selections), frames=frames, options=texts(options.selections_options))
-    return SamplerChooser(_selector(options, frames))
-
-
-def _selector(options: AdapterOptions, frames: int) -> Selector:
-    sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
-    encoder = None
-    if sampler.needs_encoder:
-        encoder = _on_own_device(*encoders.read_encoder(options.encoder, texts(options.encoder_options)))
-    scan = encoders.scan_encoder_of(sampler) if sampler.needs_scan else None
-    return Selector(
+    selector = Selector(
         sampler=sampler,
-        encoder=encoder,
-        scan_encoder=_on_own_device(*scan) if scan else None,
-        llm=ready_llm(sampler) if sampler.needs_llm else None,
+        encoder=_on_own_device(*encoder) if encoder is not None and sampler.needs_encoder else None,
+        scan_encoder=_on_own_device(*scan_encoder) if scan_encoder is not None else None,
+        llm=llm,
         k=frames,
         seed=options.seed,
         store=store_of(options),
@@ -302,6 +286,7 @@ def _selector(options: AdapterOptions, frames: int) -> Selector:
         timeline=options.timeline,
         query=options.query,
     )
+    return SamplerChooser(selector)
 
 
 def store_of(options: AdapterOptions) -> RelevanceStore | None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from focus_eval.bench.answering.cell import Cell, CellSettings, describe_part
+from focus_eval.bench.answering.choosing import Chooser
 from focus_eval.bench.answering.questions import ModelReply, RequestParts, TaskQuestion
-from focus_eval.bench.lmms.arguments import AdapterOptions
-from focus_eval.bench.lmms.parsing import REASONING_TAGS, ParsedAnswer, StrippedReply, TagPairs, read_answer
-from focus_eval.bench.lmms.tasks import DEFAULT, prompts_of_request, task_of, task_score
+from focus_eval.bench.lmms.arguments import NATIVE, AdapterOptions
+from focus_eval.bench.lmms.parsing import REASONING_TAGS, StrippedReply, TagPairs, read_answer
+from focus_eval.bench.lmms.tasks import DEFAULT, prompts_for, task_score
 from focus_eval.bench.rows.store import describe_run
 from focus_eval.core.errors import RunError
 from focus_eval.core.types import AnswerParsing
@@ -34,48 +35,45 @@ class ReplyReader:
     Args:
         answer_parsing: "strict" or "lmms_eval".
         seed: seed of lmms-eval's random guesses.
-        stated_tags: reasoning tags that lmms-eval's command line (as JSON) or the matrix's model states; None if
-            neither states any.
+        reasoning_tags: pairs of tags; what a reply has between them is not read.
     """
 
     answer_parsing: AnswerParsing
     seed: int
-    stated_tags: str | TagPairs | None = None
+    reasoning_tags: TagPairs = REASONING_TAGS
 
     def __call__(self, task_question: TaskQuestion, reply: ModelReply) -> Mapping[str, object]:
         """Return the fields of a row that depend on the reply's text."""
-        text = answer_text(reply.output)
-        reading = self._read(task_question, text, reply.prompt_end)
-        return {"answer": text, **vars(reading)}
-
-    def _read(self, task_question: TaskQuestion, text: str, prompt_end: str) -> ParsedAnswer:
-        question, benchmark = task_question.question, task_question.benchmark
-        tags = self.reasoning_tags(task_question.parts.look)
+        question, benchmark, tags = task_question.question, task_question.benchmark, self.reasoning_tags
+        whole_text = answer_text(reply.output)
         # The prompt may end with the opening tag; put that tag before the reply, so that a cut reply is recognised.
-        text = next((start for start, _ in tags if prompt_end.endswith(start)), "") + text
+        text = next((start for start, _ in tags if reply.prompt_end.endswith(start)), "") + whole_text
         # If lmms-eval has no known rule for the benchmark, only options under "strict" are read here; the task scores
         # all other answers.
         rule = benchmark.facts.lmms_eval_parsing if benchmark is not None else ""
         if rule or (question.options and self.answer_parsing == "strict"):
-            return read_answer(
+            answer = read_answer(
                 question, text, answer_parsing=self.answer_parsing, rule=rule, seed=self.seed, reasoning_tags=tags
             )
-        task = task_of(task_question.request)
-        return task_score(task, question, task_question.document, text, seed=self.seed, reasoning_tags=tags)
+        else:
+            task = task_question.parts.task_object
+            answer = task_score(task, question, task_question.document, text, seed=self.seed, reasoning_tags=tags)
+        return {"answer": whole_text, **vars(answer)}
 
-    def reasoning_tags(self, look: object) -> TagPairs:
-        """Return the pairs of tags that lmms-eval removes from replies, together with the text between them.
 
-        The task's own tags count first, then `stated_tags`, then lmms-eval's default.
+def reasoning_tags_of(parts: RequestParts, stated_tags: str | TagPairs | None) -> TagPairs:
+    """Return the pairs of tags that lmms-eval removes from replies to a request, with the text between them.
 
-        Args:
-            look: the request's `doc_to_visual` or `doc_to_messages`, a bound method of the task.
-        """
-        from lmms_eval.api.reasoning import parse_reasoning_tags_config
+    The task's own tags count first, then `stated_tags`, then lmms-eval's default.
 
-        own_tags = getattr(getattr(getattr(look, "__self__", None), "config", None), "reasoning_tags", None)
-        own_tags = self.stated_tags if own_tags is None else own_tags
-        return parse_reasoning_tags_config(task_value=REASONING_TAGS if own_tags is None else own_tags) or ()
+    Args:
+        stated_tags: tags that lmms-eval's command line (as JSON) or the matrix's model states; None if neither does.
+    """
+    from lmms_eval.api.reasoning import parse_reasoning_tags_config
+
+    own_tags = getattr(getattr(parts.task_object, "config", None), "reasoning_tags", None)
+    own_tags = stated_tags if own_tags is None else own_tags
+    return parse_reasoning_tags_config(task_value=REASONING_TAGS if own_tags is None else own_tags) or ()
 
 
 def answer_text(output: object) -> str:
@@ -102,8 +100,7 @@ class RecordFolder:
         pretrained: folder or hub name of the loaded checkpoint; "" for none.
         prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
         requests: "simple" for simple requests to a model that takes chat requests too, else "".
-        selection_id: hash over all that can change a selection; "native" for the wrapper's own sampling.
-        selection: everything that `selection_id` is a hash of; {} for the wrapper's own sampling.
+        chooser: chooses the frames; None for the wrapper's own sampling.
         frames: frames per question.
     """
 
@@ -118,8 +115,7 @@ class RecordFolder:
         pretrained: str,
         prepared: object,
         requests: str,
-        selection_id: str,
-        selection: Mapping[str, Any],
+        chooser: Chooser | None,
         frames: int,
         rank_and_world: tuple[int, int],
     ) -> None:
@@ -128,7 +124,7 @@ class RecordFolder:
         self._options = options
         self._device = device_name(str(device)) if device else ""
         self._selection_name = f"{options.sampler or Path(options.selections).stem}-k{frames}-seed{options.seed}"
-        self._selection_id = selection_id
+        self._selection_id = chooser.selection_id if chooser else NATIVE
         revision = str(wrapper_arguments.get("revision") or "main")
         folder = weights_folder(pretrained, revision) if pretrained else None
         for damaged in damage_lines(folder) if folder is not None else []:
@@ -141,7 +137,7 @@ class RecordFolder:
             "arguments": wrapper_arguments,
             "weights": weights_identity(pretrained, revision),
             "adapter": str(prepared) if prepared is not None else "",
-            "selection": selection,
+            "selection": chooser.identity if chooser else {},
             "frames": frames,
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
@@ -160,7 +156,7 @@ class RecordFolder:
         The cell's id is a hash of its whole identity. The name of its folder ends in the first 8 digits of the hash.
 
         Args:
-            stated_tags: as in `ReplyReader`.
+            stated_tags: as in `reasoning_tags_of`.
             subtitles: the `SubtitleChoice` as text; "" for a task without subtitles.
         """
         stated_values = {name: value for name, value in parts.generation.items() if value is not None}
@@ -181,8 +177,8 @@ class RecordFolder:
         self, parts: RequestParts, generation: Mapping[str, object], stated_tags: str | None, subtitles: str
     ) -> Cell:
         options = self._options
-        read = ReplyReader(answer_parsing=options.answer_parsing, seed=options.seed, stated_tags=stated_tags)
-        identity = self._cell_identity(parts, generation, read.reasoning_tags(parts.look))
+        tags = reasoning_tags_of(parts, stated_tags)
+        identity = self._cell_identity(parts, generation, tags)
         # The identity of a task without subtitles has no such field.
         identity |= {"subtitles": subtitles} if subtitles else {}
         # Convert through JSON, because a wrapper's arguments may be objects of any type.
@@ -195,7 +191,7 @@ class RecordFolder:
             model=self._identity["model"] + (f", subtitles {subtitles}" if subtitles else ""),
             frames=self._identity["frames"],
             selection_id=self._selection_id,
-            read=read,
+            read=ReplyReader(answer_parsing=options.answer_parsing, seed=options.seed, reasoning_tags=tags),
             frame_policy=options.frame_policy,
             query=options.query,
             device=self._device,
@@ -230,7 +226,10 @@ class RecordFolder:
         """Everything that can change an answer of the request's cell: options, task, generation, prompts."""
         identity = {**self._identity, "task": parts.task, "split": parts.split, "generation": generation}
         # Omit default prompts and tags, so that ids from before these fields existed stay the same.
-        prompts = prompts_of_request(parts.look, self._identity["model"], self._stock_name)
+        task = parts.task_object
+        prompts = DEFAULT
+        if task is not None:
+            prompts = prompts_for(vars(task.config), self._identity["model"], self._stock_name)
         unusual_fields: dict[str, Any] = {} if prompts == DEFAULT else {"prompts": prompts}
         if [list(pair) for pair in tags] != [list(pair) for pair in REASONING_TAGS]:
             unusual_fields["reasoning_tags"] = [list(pair) for pair in tags]

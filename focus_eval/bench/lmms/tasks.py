@@ -39,7 +39,6 @@ from focus_eval.keyframes.rows.records import error_line
 from focus_eval.keyframes.subtitles.prompts import block_text
 
 if TYPE_CHECKING:
-    from lmms_eval.api.instance import Instance
     from lmms_eval.api.task import ConfigurableTask
 
 # What lmms-eval gets for a question without an answer. None of its parsers for our benchmarks reads an option or a
@@ -51,20 +50,6 @@ NO_ANSWER = "[focus-eval: no result; see the error in the row]"
 # What a task's dictionary for one question calls its score, the most explicit name first.
 _SCORE_NAMES = ("score", "correct", "is_correct", "accuracy", "acc")
 _ANSWER_PAIRS = (("pred_answer", "answer"), ("parsed_pred", "answer"), ("pred", "ground_truth"))
-
-
-def task_of(request: Instance) -> ConfigurableTask | None:
-    """Return the lmms-eval task that built `request`; None for a request made by hand.
-
-    A wrapper gets documents only, but only the task itself can score a question that is of no benchmark here.
-    lmms-eval puts its task's bound method `doc_to_visual` (`doc_to_messages` for chat models) into every request, so
-    the task is that method's object. tests/bench/lmms/test_tasks.py fails if that changes.
-    """
-    for argument in request.args:
-        owner = getattr(argument, "__self__", None)
-        if owner is not None and hasattr(owner, "process_results"):
-            return owner
-    return None
 
 
 def task_score(
@@ -337,16 +322,6 @@ def prompts_for(task: Mapping[str, object], model: str, stock_name: str) -> str:
     kwargs_by_field = [kwargs for field in BY_MODEL if isinstance(kwargs := task.get(field), Mapping)]
     names = [name for name in (model, stock_name) if name]
     return next((name for name in names if any(name in kwargs for kwargs in kwargs_by_field)), DEFAULT)
-
-
-def prompts_of_request(look: object, model: str, stock_name: str) -> str:
-    """Return `prompts_for` the task of a request; "default" if the task is unknown.
-
-    Args:
-        look: the request's `doc_to_visual` or `doc_to_messages`, a bound method of the task.
-    """
-    config = getattr(getattr(look, "__self__", None), "config", None)
-    return prompts_for(vars(config), model, stock_name) if config is not None else DEFAULT
 
 
 def subtitles_of_task(task: str, arguments: Mapping[str, object]) -> SubtitleFacts | None:

@@ -16,7 +16,7 @@ from focus_eval.bench.answering.run import answer
 from focus_eval.bench.answering.session import WrapperSession
 from focus_eval.bench.answering.stream import CellQuestions
 from focus_eval.bench.lmms.patches import import_evaluate_late
-from focus_eval.bench.lmms.recording import ReplyReader
+from focus_eval.bench.lmms.recording import ReplyReader, reasoning_tags_of
 from focus_eval.bench.matrix.cells import AnswerSpec
 from focus_eval.bench.matrix.config import ModelConfig
 from focus_eval.bench.matrix.folder import RunFolder
@@ -228,13 +228,6 @@ class AnswerWorker:
         """The questions of a cell, whose frames its selection has chosen; its file of rows is opened once."""
         chooser = GivenRows(self._selections(spec))
         session.check_frames(spec.selection.k)
-        if spec.name not in self._open_cells:
-            read = ReplyReader(
-                answer_parsing=spec.answer_parsing, seed=spec.selection.seed, stated_tags=spec.model.reasoning_tags
-            )
-            self._open_cells[spec.name] = self._folder.open_cell(
-                spec, self._name, read=read, selection_id=chooser.selection_id
-            )
         subtitles = session.model.subtitle_options(spec.model.subtitles, spec.model.subtitle_layout)
         questions = [
             read_request(
@@ -247,6 +240,12 @@ class AnswerWorker:
             )
             for request in requests
         ]
+        if spec.name not in self._open_cells:
+            tags = reasoning_tags_of(questions[0].parts, spec.model.reasoning_tags)
+            read = ReplyReader(answer_parsing=spec.answer_parsing, seed=spec.selection.seed, reasoning_tags=tags)
+            self._open_cells[spec.name] = self._folder.open_cell(
+                spec, self._name, read=read, selection_id=chooser.selection_id
+            )
         return CellQuestions(cell=self._open_cells[spec.name], chooser=chooser, questions=questions)
 
     def _selections(self, cell: AnswerSpec) -> dict[str, SelectionRow]:

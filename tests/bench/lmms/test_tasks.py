@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
+from focus_eval.bench.answering.questions import request_parts
 from focus_eval.bench.lmms.parsing import read_answer, read_option
-from focus_eval.bench.lmms.tasks import NO_ANSWER, score_in, task_of, task_score
+from focus_eval.bench.lmms.tasks import NO_ANSWER, score_in, task_score
 from focus_eval.core.resources import resource_path
 from focus_eval.core.types import Question
 
@@ -232,12 +233,12 @@ def test_a_request_of_lmms_eval_carries_its_task(run, home, qwen, monkeypatch):
         type(qwen), "generate_until", lambda model, requests: seen_requests.extend(requests) or stock(model, requests)
     )
     run("countix", countix_rows(home)[:1])
-    assert task_of(seen_requests[0]).config.task == "countix"
+    assert request_parts(seen_requests[0], is_simple=True).task_object.config.task == "countix"
 
     class ByHand:
         args = ("text", {}, lambda document: [], 0, "task", "test")
 
-    assert task_of(ByHand()) is None
+    assert request_parts(ByHand(), is_simple=True).task_object is None
 
 
 class Config:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from focus_eval.bench.lmms.arguments import AdapterOptions, check_chooser, make_chooser
+from focus_eval.bench.lmms.arguments import AdapterOptions, make_chooser
 from focus_eval.bench.matrix.cells import selection_specs
 from focus_eval.bench.matrix.config import load_matrix
 from focus_eval.bench.matrix.folder import RunFolder
@@ -104,9 +104,8 @@ def test_the_plan_prices_it_and_the_run_costs_that_with_an_error_where_the_model
 
 def test_model_args_name_the_model_too(server, tmp_path):
     options = AdapterOptions(sampler="vlm_topk", sampler_options={"llm": LLM}, record=str(tmp_path))
-    check_chooser(options)
     chooser = make_chooser(options, frames=2)
     assert chooser.identity["llm"] == "chat"
     assert chooser.identity["options"]["llm"] == "chat"
     with pytest.raises(InvalidInput, match="asks a model: name it with llm="):
-        check_chooser(AdapterOptions(sampler="vlm_topk", record=str(tmp_path)))
+        make_chooser(AdapterOptions(sampler="vlm_topk", record=str(tmp_path)), frames=2)
