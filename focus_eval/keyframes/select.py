@@ -252,15 +252,17 @@ class KeyframeSelector:
                 raise InvalidInput(
                     f"{reader.path}: a store keeps what is known of video files, not of pictures; leave it out"
                 )
-            if (
-                reason := selector.sampler.infeasible_reason(selector.info_of(OpenVideo(reader=reader)), k=selector.k)
-            ) is not None:
+            info = selector.info_of(OpenVideo(reader=reader))
+            if (reason := selector.sampler.infeasible_reason(info, k=selector.k)) is not None:
                 raise InvalidInput(f"{reader.path}: {selector.sampler.name} would choose no frame: {reason}")
             questions = [query_question(reader.path, NO_QUERY if query is None else query) for query in queries]
             for question in questions:
                 check_query(question.query, selector.encoder)
             requests = [QuestionRequest(selector=selector, question=question) for question in questions]
-            outcomes = choose_on_video(reader, requests, progress=progress, at_once=QUERIES_AT_ONCE)
+            if progress is not None:
+                progress.expect(len(requests) * selector.expected_pulls(info))
+            on_pulls = progress.advance if progress is not None else None
+            outcomes = choose_on_video(reader, requests, on_pulls=on_pulls, at_once=QUERIES_AT_ONCE)
         selections = []
         for outcome in outcomes:
             with naming_skip_damaged():

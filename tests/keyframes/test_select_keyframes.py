@@ -319,6 +319,23 @@ class WithoutEmbed:
         """Close nothing."""
 
 
+def test_progress_is_told_the_expected_pulls_and_then_each_batch(clip):
+    class Bar:
+        def __init__(self):
+            self.expected, self.advances = [], []
+
+        def expect(self, n_pulls):
+            assert not self.advances
+            self.expected.append(n_pulls)
+
+        def advance(self, n_pulls):
+            self.advances.append(n_pulls)
+
+    select_keyframes(clip, query=["a bar", "noise"], k=4, sampler="topk", encoder="offline", progress=(bar := Bar()))
+    # One frame a second of six seconds, for each query.
+    assert sum(bar.expected) == sum(bar.advances) == 12
+
+
 WRONG = {
     "k as text": {"k": "8"},
     "half a frame": {"k": 2.5},

@@ -15,7 +15,7 @@ from loguru import logger
 
 from focus_eval.bench.answering.questions import SplitDocuments, TaskQuestion
 from focus_eval.core.errors import SelectionMismatch
-from focus_eval.keyframes.pipeline.relevance import Progress
+from focus_eval.keyframes.pipeline.relevance import OnPulls
 from focus_eval.keyframes.pipeline.selector import Outcome, QuestionRequest, Selector, choose_on_video
 from focus_eval.keyframes.pipeline.timing import charged_rows
 from focus_eval.keyframes.rows.records import SelectionRow, error_line
@@ -60,9 +60,13 @@ class Chooser(Protocol):
         ...
 
     def choose(
-        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, progress: Progress | None = None
+        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, on_pulls: OnPulls | None = None
     ) -> list[FrameChoice]:
-        """Return the choice of each question about the open video."""
+        """Return the choice of each question about the open video.
+
+        Args:
+            on_pulls: is called with numbers of scored frames; the choosing ends with what it raises.
+        """
         ...
 
     def failed(self, task_question: TaskQuestion, error: Exception) -> FrameChoice:
@@ -89,7 +93,7 @@ class SamplerChooser:
         """As in `Chooser`; does nothing."""
 
     def choose(
-        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, progress: Progress | None = None
+        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, on_pulls: OnPulls | None = None
     ) -> list[FrameChoice]:
         """Run the sampler on each question; the wall-clock time of several questions is divided among their rows."""
         started = time.perf_counter()
@@ -97,7 +101,7 @@ class SamplerChooser:
             QuestionRequest(selector=self.selector, question=item.question, bucket_of=item.bucket_of)
             for item in questions
         ]
-        outcomes = choose_on_video(reader, requests, progress=progress)
+        outcomes = choose_on_video(reader, requests, on_pulls=on_pulls)
         rows = [request.row_of(outcome) for request, outcome in zip(requests, outcomes, strict=True)]
         if len(rows) > 1:
             # The threads' own times overlap, so the wall-clock time of all questions together is charged.
@@ -140,7 +144,7 @@ class GivenRows:
         """As in `Chooser`; does nothing."""
 
     def choose(
-        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, progress: Progress | None = None
+        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, on_pulls: OnPulls | None = None
     ) -> list[FrameChoice]:
         """Return the rows of the questions."""
         return [self._choice(item) for item in questions]

@@ -18,7 +18,7 @@ from focus_eval.core.errors import RunError, SelectionMismatch
 from focus_eval.core.offers import offered
 from focus_eval.core.options import named_options, read_options
 from focus_eval.core.types import Question
-from focus_eval.keyframes.pipeline.relevance import Progress
+from focus_eval.keyframes.pipeline.relevance import OnPulls
 from focus_eval.keyframes.rows.identity import identity_hash
 from focus_eval.keyframes.rows.records import KnownSelection, Origin, error_line, selection_row
 
@@ -104,7 +104,7 @@ class ReplayedSelections:
             self.prepare(benchmark.name, all_questions, question_ids=asked_ids[task, split])
 
     def choose(
-        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, progress: Progress | None = None
+        self, reader: VideoReader, questions: Sequence[TaskQuestion], *, on_pulls: OnPulls | None = None
     ) -> list[FrameChoice]:
         """Return the recorded selection of each question as a row; an error if there is none that fits the video."""
         return [self._choice(reader, task_question) for task_question in questions]

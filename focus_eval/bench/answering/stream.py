@@ -173,7 +173,10 @@ class FrameStream:
             # An encoder and a model on one GPU take turns, since each may fill the GPU's memory.
             with self._session.device if chooser.needs_gpu else nullcontext():
                 new_choices = chooser.choose(
-                    video.reader, list(open_questions.values()), progress=_StopsWithRun(self._queue)
+                    video.reader,
+                    list(open_questions.values()),
+                    # Choosing may take minutes; it stops when the run ends.
+                    on_pulls=lambda _: self._queue.check_going_on(),
                 )
             choices |= dict(zip(open_questions, new_choices, strict=True))
         for key, question in question_by_key.items():
@@ -276,20 +279,6 @@ class FrameStream:
             self._queue.reserve(n_bytes)
             framed_questions = [_with_frames(batch[number], videos[number]) for number in numbers]
             yield Batch(cell=cell, questions=framed_questions, n_bytes=n_bytes)
-
-
-class _StopsWithRun:
-    """Progress callback that shows nothing, and ends the choosing of frames when the run ends."""
-
-    def __init__(self, queue: AnswerQueue) -> None:
-        self._queue = queue
-
-    def expect(self, n_pulls: int) -> None:
-        """As in `Progress`; does nothing."""
-
-    def advance(self, n_pulls: int) -> None:
-        """Raise RunError if the run ends."""
-        self._queue.check_going_on()
 
 
 def _with_frames(

@@ -37,6 +37,8 @@ class Progress(Protocol):
         ...
 
 
+# Is given the number of frames scored since the last call; what it raises ends the choosing.
+OnPulls = Callable[[int], None]
 Visit = Callable[[IntArray, FrameFeatures], None]
 Prepare = Callable[[Pixels], Pixels]
 
@@ -203,13 +205,12 @@ class VideoRelevance(RelevanceSource):
     of a frame embedded before (`embeds_independently`).
     """
 
-    def __init__(self, session: VideoSession, query: str, *, progress: Progress | None = None) -> None:
+    def __init__(self, session: VideoSession, query: str, *, on_pulls: OnPulls | None = None) -> None:
         self.name = session.encoder.name
         self.forwards = 0
         self._session = session
         self._query = query
-        self._progress = progress
-        self._advance = progress.advance if progress else _ignore
+        self._on_pulls = on_pulls or _ignore
 
     def gives(self, method: str) -> bool:
         """Return True unless the method needs logits or embeddings, and the encoder has none."""
@@ -223,7 +224,7 @@ class VideoRelevance(RelevanceSource):
         values = session.store.relevance(session.scorer_key, session.key, self._query, frames)
         missing = np.isnan(values)
         # Count frames from the store as progress too.
-        self._advance(int((~missing).sum()))
+        self._on_pulls(int((~missing).sum()))
         if missing.any():
             fresh = self._from_features(frames[missing], self._relevance)
             # Use the stored values, not the computed ones: two processes then agree.
@@ -243,7 +244,7 @@ class VideoRelevance(RelevanceSource):
 
     def relevance_to(self, frames: IntArray, text: str) -> FloatArray:
         """Return relevance to another text in [0, 1], shape `(n,)`; stored features are reused."""
-        source = VideoRelevance(self._session, text, progress=self._progress)
+        source = VideoRelevance(self._session, text, on_pulls=self._on_pulls)
         try:
             return source(frames)
         finally:
@@ -310,7 +311,7 @@ class VideoRelevance(RelevanceSource):
         if features is not None and is_known.any():
             with session.meter.stage(session.stage):
                 visit(frames[is_known], features)
-            self._advance(int(is_known.sum()))
+            self._on_pulls(int(is_known.sum()))
         # Sort the frames, so that the decoder goes over the video once; `_from_features` restores the order.
         missing = np.sort(frames[~is_known])
         if missing.size == 0:
@@ -318,7 +319,7 @@ class VideoRelevance(RelevanceSource):
         session.encoder.load_ahead()
         if session.server is not None:
             self.forwards += session.server.serve(session, missing, visit)
-            self._advance(missing.size)
+            self._on_pulls(missing.size)
             return
         for part, pixels in decoded_batches(
             session.reader,
@@ -332,7 +333,7 @@ class VideoRelevance(RelevanceSource):
                 features, computed = session.embed(part, pixels, meter=session.meter)
                 visit(part, features)
             self.forwards += int(computed.sum())
-            self._advance(part.size)
+            self._on_pulls(part.size)
 
 
 class PictureEncoder(Encoder):

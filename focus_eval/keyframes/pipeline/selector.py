@@ -32,7 +32,7 @@ from focus_eval.keyframes.encoders.cost import relative_cost, selection_gmacs
 from focus_eval.keyframes.llms.registry import AnswersFromEvidence, Model, llm_text, token_gmacs
 from focus_eval.keyframes.pipeline.asking import ModelSession
 from focus_eval.keyframes.pipeline.batch_packer import BatchPacker
-from focus_eval.keyframes.pipeline.relevance import EncoderUse, Progress, scan_logits
+from focus_eval.keyframes.pipeline.relevance import EncoderUse, OnPulls, scan_logits
 from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.source import OpenVideo, VideoSource
 from focus_eval.keyframes.pipeline.stretch import Stretch, VideoPart, rate_varies, shown_part, whole_part
@@ -351,9 +351,6 @@ class Selector:
         meter = run.meter
         if video.counts_decoded:
             meter.count_decoded("all", 0)  # state a count even if the store has all frames and none is decoded
-        if video.progress is not None:
-            info, sampler = self.info_of(video), self.sampler.at_cost(self.scan_cost)
-            video.progress.expect(sampler.count_pulls(info, k=self.k) + sampler.count_scans(info, k=self.k))
         query = query_text(run.question, self._query)
         if self.encoder is not None:
             use = self._use_of(self.encoder, self._encoding.feature_cache)
@@ -440,6 +437,15 @@ class Selector:
         """Return length and rate of the part of the video that frames are chosen from, as the sampler sees it."""
         part = self._part(video.info, video.clock, name=str(video.path))
         return video.info if part is None else part.info
+
+    def expected_pulls(self, info: VideoInfo) -> int:
+        """Return the number of frames to score and to scan for one question, for a progress bar: others may differ.
+
+        Args:
+            info: as `info_of` gives it.
+        """
+        sampler = self.sampler.at_cost(self.scan_cost)
+        return sampler.count_pulls(info, k=self.k) + sampler.count_scans(info, k=self.k)
 
     def n_frames_of(self, video: VideoSource) -> int:
         """Return the number of frames of the part of the video that frames are chosen from."""
@@ -580,17 +586,17 @@ def choose_on_video(
     requests: Sequence[QuestionRequest],
     *,
     batcher: RendezvousBatcher | None = None,
-    progress: Progress | None = None,
+    on_pulls: OnPulls | None = None,
     at_once: int | None = None,
 ) -> list[Outcome]:
     """Choose the frames of several questions about an open video; a frame that several need is embedded once.
 
     Args:
         batcher: serves the questions, even a single one; None makes one for several questions.
-        progress: as in `VideoSource`.
+        on_pulls: as in `VideoSource`.
         at_once: questions that are served together, each in a thread; None for all.
     """
-    video = OpenVideo(reader=reader, progress=progress)
+    video = OpenVideo(reader=reader, on_pulls=on_pulls)
     if batcher is None and len(requests) == 1:
         return [requests[0].attempt(video)]
     outcomes: list[Outcome] = []

@@ -16,7 +16,7 @@ from focus_eval.keyframes.encoders.base import Encoder
 from focus_eval.keyframes.pipeline.relevance import (
     EncoderUse,
     FrameServer,
-    Progress,
+    OnPulls,
     VideoRelevance,
     VideoSession,
     pictures_of,
@@ -35,13 +35,13 @@ class VideoSource(ABC):
         path: path of the file; it need not exist if the file is not read.
         info: length and rate.
         is_read: True if times and pixels come from the file.
-        progress: is given the expected number of pulls, then each finished batch; None if nobody follows the progress.
+        on_pulls: is called after each batch of pulls; None if nobody follows them.
     """
 
     path: Path
     info: VideoInfo
     is_read: bool = True
-    progress: Progress | None = None
+    on_pulls: OnPulls | None = None
 
     @property
     def counts_decoded(self) -> bool:
@@ -90,7 +90,7 @@ class OpenVideo(VideoSource):
 
     reader: VideoReader
     server: FrameServer | None = None
-    progress: Progress | None = None
+    on_pulls: OnPulls | None = None
 
     def __post_init__(self) -> None:
         """Take path and length from the reader."""
@@ -116,7 +116,7 @@ class OpenVideo(VideoSource):
     def relevance(self, use: EncoderUse, query: str, *, meter: Meter) -> RelevanceSource:
         if not use.encoder.reads_frames:
             return _recorded(use, self.path, query)
-        return VideoRelevance(use.on(self.reader, server=self.server, meter=meter), query, progress=self.progress)
+        return VideoRelevance(use.on(self.reader, server=self.server, meter=meter), query, on_pulls=self.on_pulls)
 
     def look(self, encoder: Encoder | None, *, batch_size: int, meter: Meter) -> LookFn | None:
         start_session = partial(

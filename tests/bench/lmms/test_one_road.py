@@ -15,7 +15,7 @@ from dataclasses import replace
 import av
 import pytest
 
-from focus_eval.bench.answering.ahead import n_lanes
+from focus_eval.bench.answering.ahead import AnswerQueue, n_lanes
 from focus_eval.bench.answering.cell import Cell
 from focus_eval.bench.answering.choosing import SamplerChooser
 from focus_eval.bench.answering.frames import FrameBatch
@@ -23,7 +23,7 @@ from focus_eval.bench.answering.replay import ReplayedSelections
 from focus_eval.bench.lmms import recording
 from focus_eval.bench.lmms.arguments import AdapterOptions
 from focus_eval.core.errors import InvalidInput, RunError
-from focus_eval.keyframes.pipeline.selector import Selector
+from focus_eval.keyframes.pipeline.selector import Encoding, Selector
 from focus_eval.keyframes.samplers.registry import make_sampler
 from focus_eval.keyframes.video import scan
 from focus_eval.keyframes.video.feed import DecodeProcesses
@@ -239,6 +239,34 @@ def test_an_interrupted_run_asks_a_service_no_further_question(home, evaluate, t
         with pytest.raises(KeyboardInterrupt):
             evaluate(model, ["focus_longvideobench"])
     assert len(asked_numbers) <= 3
+
+
+def test_an_interrupted_run_stops_choosing_within_a_video(qwen, evaluate, tools, tmp_path, monkeypatch):
+    has_ended, late_batches, end_run = threading.Event(), [], AnswerQueue.end
+
+    class Waiting(Brightness):
+        def embed(self, frames):
+            if self.n_embedded >= 9:  # the first video is embedded
+                assert has_ended.wait(60)
+                late_batches.append(len(frames))
+            return super().embed(frames)
+
+    def end(queue, *arguments, **options):
+        end_run(queue, *arguments, **options)
+        has_ended.set()
+
+    def interrupted(cell, framed, reply):
+        raise KeyboardInterrupt
+
+    selector = Selector(sampler=make_sampler("topk"), encoder=Waiting(), k=2, encoding=Encoding(batch_size=2))
+    qwen.show(SamplerChooser(selector), frames=2, options=replace(qwen.adapter_options, record=str(tmp_path / "r")))
+    monkeypatch.setattr(AnswerQueue, "end", end)
+    monkeypatch.setattr(Cell, "write_answer", interrupted)
+    rows = tools.longvideobench_rows(["landscape", "portrait"], tools.QUESTIONS[:1])
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(qwen, ["focus_longvideobench"], data=tools.write_parquet(tmp_path / "data", "validation", rows))
+    # Of the 8 frames of the second video, no batch after the one that was being embedded.
+    assert late_batches == [2]
 
 
 def test_lanes_follow_the_cores():
