@@ -126,19 +126,22 @@ def local_path(value: str | Path) -> Path:
     return Path(url2pathname(address[1])) if address else Path(value)
 
 
-def checked_query(query: str) -> str:
+def checked_query(query: str, *, noun: str = "query", purpose: str = "to look for") -> str:
     """Return `query` without surrounding blanks.
+
+    Args:
+        noun, purpose: what messages call it, and what it is for.
 
     Raises:
         InvalidInput: an empty query, or text that is not valid Unicode (a lone surrogate).
     """
     text = query.strip()
     if not text:
-        raise InvalidInput("the query is empty: say what to look for")
+        raise InvalidInput(f"the {noun} is empty: say what {purpose}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"the query is not valid text: character {error.start} is a lone surrogate") from error
+        raise InvalidInput(f"the {noun} is not valid text: character {error.start} is a lone surrogate") from error
     return text
 
 

@@ -9,7 +9,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from focus_eval.cli import app
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from tests.support.bench.report_check import check_report
 
@@ -20,8 +22,6 @@ def written(tmp_path_factory):
 
     One answer failed, one cannot be parsed; seed 1 found its frames in the store.
     """
-    from focus_eval.bench.commands.reports import report
-
     folder = tmp_path_factory.mktemp("reported") / "run"
     selections, answers = [], []
     for sampler in ("uniform", "focus", "scan_cover"):
@@ -33,8 +33,8 @@ def written(tmp_path_factory):
         (folder / kind / "part").mkdir(parents=True)
         lines = [json.dumps(dataclasses.asdict(row)) for row in rows]
         (folder / kind / "part" / "rank0.jsonl").write_text("\n".join(lines) + "\n")
-    report(folder, table=None, baseline=None, videos=None, link_thumbnails=False, html=False,
-           out=None)  # fmt: skip
+    result = CliRunner().invoke(app, ["report", str(folder), "--no-html"])
+    assert result.exit_code == 0, result.output
     return folder
 
 

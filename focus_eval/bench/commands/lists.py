@@ -20,7 +20,7 @@ from focus_eval.core.errors import InvalidInput, MissingDependency, unknown_name
 from focus_eval.core.offers import offered
 from focus_eval.core.resources import read_yaml, resource_path
 from focus_eval.core.types import VideoInfo
-from focus_eval.keyframes.commands.console import print_entries, print_folded
+from focus_eval.keyframes.commands.console import print_entries, print_folded, refuse_idle_options
 
 if TYPE_CHECKING:
     from focus_eval.bench.matrix.config import MatrixConfig
@@ -49,6 +49,7 @@ class Entry:
 
 
 def list_(
+    context: typer.Context,
     kind: Annotated[
         str,
         typer.Argument(
@@ -76,6 +77,10 @@ def list_(
     """
     if kind and kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
+    if kind != "samplers":
+        refuse_idle_options(context, "but in: focus-eval list samplers", "k", "minutes", "fps")
+    if copy is not None or install_path:
+        refuse_idle_options(context, "beside --copy and --install-path: leave it out", "as_json")
     if copy is not None:
         _check_kind("--copy", kind, "configs")
         from focus_eval.bench.matrix.config import copy_configs

@@ -24,7 +24,7 @@ from focus_eval.core.errors import InvalidInput, RowsChanged, RunError
 from focus_eval.core.offers import offered
 from focus_eval.core.options import make, parse_assignments
 from focus_eval.core.processes import follow_parent, n_cores
-from focus_eval.keyframes.commands.console import naming_out, print_folded
+from focus_eval.keyframes.commands.console import naming_out, print_folded, refuse_idle_options
 from focus_eval.keyframes.video import displayed, open_video
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ _THUMBNAILS = "report_thumbnails/*.jpg"
 
 
 def report(
+    context: typer.Context,
     folder: Annotated[
         Path, typer.Argument(help="Folder of a run (results/runs/NAME, or a packed run), or of several runs.")
     ],
@@ -111,11 +112,17 @@ def report(
     if folders := run_folders(folder):
         if as_json:
             raise InvalidInput(f"{folder}: holds several runs; --json is for one: {folders[0]}")
+        names = ("table", "baseline", "videos", "link_thumbnails")
+        refuse_idle_options(context, f"on a folder of runs: name one of them, e.g. {folders[0]}", *names)
         from focus_eval.bench.report.page.html import write_index
 
         with naming_out(out or folder):
             typer.echo(str(write_index(folders, (out or folder) / "index.html")))
         return
+    if not html:
+        refuse_idle_options(context, "with --no-html: leave one of them out", "videos", "link_thumbnails")
+    if videos is None:
+        refuse_idle_options(context, "without --videos: give both, or neither", "link_thumbnails")
     target = out or (folder if folder.is_dir() else folder.with_name(f"{folder.stem}-report"))
     write = partial(
         write_report,

@@ -27,6 +27,7 @@ from focus_eval.keyframes.commands.console import (
     counted,
     print_folded,
     progress_bar,
+    refuse_idle_options,
     say_how_to_continue,
     table_console,
 )
@@ -420,6 +421,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 
 
 def run(
+    context: typer.Context,
     matrix: MatrixArgument,
     only: OnlyOption = [],  # noqa: B006
     set_: SetOption = [],  # noqa: B006
@@ -449,6 +451,8 @@ def run(
 
     policy = checked_policy(changed_videos)
     check_engine(engine, address)  # before lmms-eval loads
+    if engine != "ray":
+        refuse_idle_options(context, "without --engine ray: give both, or neither", "address")
     matrices = assign_folders(load_all(matrix, only, set_, limit, available_only=available_only), out)
     if preflight and print_missing(check_all(matrices, engine=engine, store=store)):
         print_folded(
@@ -620,6 +624,7 @@ def print_missing(preflight: Preflight) -> bool:
 
 
 def pack(
+    context: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run; with --undo a packed run.")],
     out: Annotated[
         Path | None,
@@ -638,6 +643,7 @@ def pack(
     from focus_eval.bench.rows.packed import pack_run, unpack_run
 
     if undo:
+        refuse_idle_options(context, "beside --undo, which unpacks all: leave it out", "pictures")
         typer.echo(str(unpack_run(path, out)))
         return
     out = out or Path(f"{path.resolve().name}.zip")

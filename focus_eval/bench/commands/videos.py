@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from focus_eval.core.errors import InvalidInput, VideoError
-from focus_eval.keyframes.commands.console import count_progress, counted, print_folded
+from focus_eval.keyframes.commands.console import count_progress, counted, print_folded, refuse_idle_options
 
 
 class Action(str, Enum):
@@ -22,6 +22,7 @@ class Action(str, Enum):
 
 
 def videos(
+    context: typer.Context,
     action: Annotated[Action, typer.Argument(help="What to write about the videos.")],
     folder: Annotated[Path, typer.Argument(help="Folder of videos, read with the folders in it, or one video.")],
     annotations: Annotated[Path | None, typer.Option(help="rates: the benchmark's annotation file.")] = None,
@@ -45,6 +46,10 @@ def videos(
     from focus_eval.keyframes.video.manifest import MANIFEST_NAME
     from focus_eval.keyframes.video.verification import index_folder, manifest_folder
 
+    if action is not Action.RATES:
+        refuse_idle_options(context, "but in: focus-eval videos rates", "annotations", "benchmark", "out")
+    if action is not Action.VERIFY:
+        refuse_idle_options(context, "but in: focus-eval videos verify", "jobs")
     if action is Action.RATES:
         if annotations is None or out is None:
             raise InvalidInput("videos rates: give --annotations, for the ids of the questions, and --out")

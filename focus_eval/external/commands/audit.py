@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from focus_eval.core.errors import InvalidInput, printable
-from focus_eval.keyframes.commands.console import AnnotationsFile, print_folded
+from focus_eval.keyframes.commands.console import AnnotationsFile, print_folded, refuse_idle_options
 
 
 def audit(
+    context: typer.Context,
     paths: Annotated[list[Path], typer.Argument(help="Logs of lmms-eval, selection files, folders of them, or runs.")],
     frames_field: Annotated[
         str, typer.Option(help="Field of the logs that holds the frames that were fed; frames are not read without it.")
@@ -32,6 +33,8 @@ def audit(
     from focus_eval.external.audit import audit as check_series
     from focus_eval.external.reading import ReadingOptions, read_runs
 
+    if annotations is None:
+        refuse_idle_options(context, "without --annotations: give both, or neither", "benchmark")
     if rates is not None and annotations is None:
         raise InvalidInput("--rates need --annotations: they are by question id")
     questions = read_annotations(benchmark, annotations) if annotations is not None else None

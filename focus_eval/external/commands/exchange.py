@@ -22,6 +22,7 @@ from focus_eval.keyframes.commands.console import (
     FormatsOption,
     MinSecondsOption,
     print_folded,
+    refuse_idle_options,
 )
 
 if TYPE_CHECKING:
@@ -207,8 +208,9 @@ def _load(
 
 
 def evidence(
+    context: typer.Context,
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs; focus-eval import makes one of files.")
+        list[Path], typer.Argument(metavar="RUN", help="Folders of runs; focus-eval import makes one of files.")
     ],
     is_within: Annotated[bool, typer.Option("--within", help="Also compare answers to the same question.")] = False,
     measure: Annotated[
@@ -236,6 +238,9 @@ def evidence(
 
     if (measure and not is_within) or (policy and is_within):
         raise InvalidInput("--measure goes with --within, and neither with --policy")
+    if policy:
+        reason = "beside --policy, which counts all answers: leave one of them out"
+        refuse_idle_options(context, reason, "distance", "min_seconds")
     print_tables(_answer_tables(load_runs(runs), policy, is_within, measure, distance, min_seconds), out)
 
 
@@ -263,7 +268,7 @@ def _of_research(name: str) -> Any:
 
 
 def predict(
-    selections: Annotated[list[str], typer.Argument(metavar="[NAME=]FILE...", help="Selection files, or a run.")],
+    selections: Annotated[list[str], typer.Argument(metavar="[NAME=]FILE", help="Selection files, or a run.")],
     logs: Annotated[list[Path], typer.Option(metavar="RUN", help="Run with the model's answers; repeatable.")],
     annotations: Annotated[Path, typer.Option(help="The benchmark's annotation file.")],
     rates: Annotated[Path, typer.Option(help="CSV with the columns id, duration_s and fps.")],

@@ -20,6 +20,7 @@ from focus_eval.keyframes.commands.console import (
     AnnotationsFile,
     FormatOption,
     print_folded,
+    refuse_idle_options,
 )
 
 if TYPE_CHECKING:
@@ -30,10 +31,18 @@ if TYPE_CHECKING:
     from focus_eval.external.imports.relevance import PublishedRelevance
     from focus_eval.keyframes.samplers.base import FrameSampler
 
+_IDLE_ON_LOGS = ("frames", "scenes", "allow_missing", "allow_outside")
+# Format -> parameters of `import_` that it does not read; all other formats are of selections.
+_IDLE_BY_FORMAT = {
+    "lmms": _IDLE_ON_LOGS,
+    "vlmevalkit": _IDLE_ON_LOGS,
+    "relevance": ("scenes", "unit", "allow_missing", "allow_outside", "model", "frames_field"),
+}
 KIND_MEANINGS = {"probability": "taken as they are", "cosine": "relevance is (1 + cosine) / 2"}
 
 
 def import_(
+    context: typer.Context,
     format: Annotated[
         str,
         typer.Argument(help="Format, or auto, lmms or vlmevalkit (logs), relevance; see focus-eval list formats."),
@@ -70,6 +79,7 @@ def import_(
     if out.is_file() and to is None and out.suffix != ".parquet":
         raise InvalidInput(f"{out}: is a file; give --out a run's folder, or a .parquet file for frames alone")
     kind, options = named_options(format, parse_assignments(option))
+    _refuse_idle(context, kind, out, to, annotations)
     if kind in ("lmms", "vlmevalkit") and to is None:
         log_options = {"frames_field": frames_field, "unit": unit or "frames", "model": model, "name": name}
         _import_logs(file, out, {**log_options, **options}, benchmark=benchmark, annotations=annotations, rates=rates)
@@ -87,6 +97,19 @@ def import_(
     reading_options["allow_outside"] = allow_outside
     outputs: dict[str, Any] = {"rates": rates, "name": name, "model": model, "to": to}
     _import_selections(file, out, reading_options, questions=questions, scene_notes=scene_notes, **outputs)
+
+
+def _refuse_idle(context: typer.Context, kind: str, out: Path, to: str | None, annotations: Path | None) -> None:
+    """Refuse options that have no effect on what is read or written."""
+    if to is None and kind in _IDLE_BY_FORMAT:
+        refuse_idle_options(context, f"on the format {kind}: leave it out", *_IDLE_BY_FORMAT[kind])
+        return
+    refuse_idle_options(context, "but in: focus-eval import relevance", "frames")
+    refuse_idle_options(context, "but in: focus-eval import lmms", "frames_field")
+    if annotations is None:
+        refuse_idle_options(context, "without --annotations: give both, or neither", "benchmark", "allow_missing")
+    if to is not None or out.suffix == ".parquet":
+        refuse_idle_options(context, "on a file of frames alone: give --out a run's folder", "name", "model")
 
 
 def _annotated_questions(

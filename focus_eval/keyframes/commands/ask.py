@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from focus_eval.core.errors import InvalidInput, printable
+from focus_eval.core.errors import InvalidInput, UnknownName, printable
 from focus_eval.core.offers import offered
 from focus_eval.core.types import checked_query, whole_number
-from focus_eval.keyframes.commands.console import SamplerOptions, print_folded, print_if_slow, table_console
+from focus_eval.keyframes.commands.console import (
+    SamplerOptions,
+    print_folded,
+    print_if_slow,
+    refuse_idle_options,
+    table_console,
+)
 from focus_eval.keyframes.commands.printing import keyframe_table, print_unspoken
 from focus_eval.keyframes.commands.select import (
     EncoderOption,
@@ -72,7 +78,8 @@ _OutOption = Annotated[Path | None, typer.Option(help="Folder of what becomes of
 _JsonOption = Annotated[bool, typer.Option("--json", help="Print answer and selection as JSON and nothing else.")]
 # Options that are refused beside a sheet, whose rows take their place.
 _NOT_WITH_SHEET = {
-    "video": "a video", "query": "--query", "frames": "--frames", "subtitles": "--subtitles", "as_json": "--json"
+    "video": "a video", "query": "--query", "frames": "--frames", "subtitles": "--subtitles", "as_json": "--json",
+    "subtitles_encoding": "--subtitles-encoding",
 }  # fmt: skip
 
 
@@ -109,12 +116,8 @@ def ask(
     Options of a model follow its name: chat:model=NAME,max_side=2048; focus-eval list llms has them all. The model sees
     pictures of at most 1024 pixels, about 750 tokens each; max_side=none sends them whole.
     """
-    from focus_eval.keyframes.llms.registry import make_llm
-
-    if llm is None:
-        raise InvalidInput(_WHICH_MODEL)
     whole_number(max_tokens, "max_tokens")
-    model = make_llm(llm)
+    model = _named_model(llm)
     options = method_options(sampler, option, encoder, encoder_option)
     options |= {"k": k, "seed": seed, "store": store, "skip_damaged": skip_damaged}
     sheet_options = SheetOptions(
@@ -126,16 +129,30 @@ def ask(
         return
     if video is None or question is None:
         raise InvalidInput("which video, and which question? VIDEO QUESTION, or a sheet of them with --from")
+    refuse_idle_options(context, "without a sheet: name one with --from, or leave it out", "out")
     check_question([video], query)
-    question = checked_query(question)
+    question = checked_query(question, noun="question", purpose="to ask")
     check_outputs([video], {"--store": store}, frames, subtitles=subtitles)
     add_subtitles = subtitles_adder(subtitles, subtitles_encoding)
     model.check()
-    query = question if query is None else query
-    selector = loaded_selector({**options, "fps": fps}, query, yes=yes, is_silent=as_json)
-    selection = add_subtitles(select_one(selector, video, query=query, quiet=as_json))
+    selector = loaded_selector({**options, "fps": fps}, query or question, yes=yes, is_silent=as_json)
+    selection = add_subtitles(select_one(selector, video, query=query or question, quiet=as_json))
     _ask_one(selection, model, question, max_tokens=max_tokens, frames=frames, as_json=as_json)
     say_offer(selector)
+
+
+def _named_model(llm: str | None) -> Model:
+    """The model of `--llm`; an error says how to name one."""
+    from focus_eval.keyframes.llms.registry import make_llm
+
+    if llm is None:
+        raise InvalidInput(_WHICH_MODEL)
+    try:
+        return make_llm(llm)
+    except UnknownName as error:
+        if ":" in llm:
+            raise
+        raise InvalidInput(f"{error}; one of a service: --llm chat:model={llm}") from error
 
 
 def _ask_from(

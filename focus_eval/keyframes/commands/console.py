@@ -323,6 +323,30 @@ def clock_text(seconds: float) -> str:
     return f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02d}:{int(seconds) % 60:02d}"
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Return True if the command line has the parameter `name` of the command's function."""
+    source = context.get_parameter_source(name)
+    # typer passes None for an omitted list too, so ask for the source.
+    return source is not None and source.name == "COMMANDLINE" and bool(context.params.get(name, True))
+
+
+def refuse_idle_options(context: typer.Context, reason: str, *names: str) -> None:
+    """Refuse options that the command line has and that would have no effect.
+
+    Args:
+        reason: why they have none, and the fix, as in "without --engine ray: give both, or neither".
+        names: parameters of the command's function.
+
+    Raises:
+        InvalidInput: one of them is given.
+    """
+    for parameter in context.command.params:
+        if parameter.name in names and is_given(context, parameter.name):
+            is_option = parameter.param_type_name == "option"
+            label = max(parameter.opts, key=len) if is_option else f"the argument {parameter.name}"
+            raise InvalidInput(f"{label} has no effect {reason}")
+
+
 AnnotationsFile = Annotated[Path | None, typer.Option(help="The benchmark's annotation file.")]
 BenchmarkOption = Annotated[str, typer.Option(help="Name of the benchmark.")]
 AllowOutside = Annotated[bool, typer.Option(help="Leave out and count frames past the end, and rows of no question.")]

@@ -24,6 +24,7 @@ from focus_eval.keyframes.commands.console import (
     naming_crash,
     print_if_slow,
     pull_progress,
+    refuse_idle_options,
 )
 from focus_eval.keyframes.commands.printing import print_selection, print_selections
 from focus_eval.keyframes.commands.sheets import (
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 NOT_WITH_SHEET = {
     "videos": "a video", "query": "--query", "seconds": "--seconds", "start": "--start", "end": "--end",
     "sheet": "--sheet", "frames": "--frames", "png": "--png", "subtitles": "--subtitles", "as_json": "--json",
+    "subtitles_encoding": "--subtitles-encoding",
     "verbose": "--verbose",
 }  # fmt: skip
 
@@ -100,7 +102,7 @@ def video_argument(text: str) -> Path:
 VideosArgument = Annotated[
     list[Path] | None,
     typer.Argument(
-        metavar="VIDEO...",
+        metavar="VIDEO",
         help="Video files, folders of them, or a folder of pictures (with --fps).",
         parser=video_argument,
     ),
@@ -153,6 +155,8 @@ def select(
     no_sheets: SheetsOption = False,
 ) -> None:
     """Choose keyframes of videos for a query or a summary."""
+    if as_json or quiet or out == Path("-"):
+        refuse_idle_options(context, "beside --json, --quiet and --out -: leave it out", "verbose")
     method = method_options(sampler, option, encoder, encoder_option)
     method |= {"k": k, "seed": seed, "store": store, "backend": backend, "share": share, "skip_damaged": skip_damaged}
     options = SheetOptions(
@@ -182,6 +186,9 @@ def _select_videos(
         raise InvalidInput("which video? name a file or a folder, or with --from a sheet of videos and queries")
     if outputs.is_png and outputs.frames is None:
         raise InvalidInput("--png writes keyframes as PNG: name a folder for them with --frames")
+    words = [str(path) for path in videos if not path.suffix and not path.exists()]
+    if query is None and words and len(videos) > 1:
+        raise InvalidInput(f"{words[0]}: no such file; what to look for is named by --query '{' '.join(words)}'")
     paths = _video_files(videos, are_pictures=method["fps"] is not None)
     files = {"--out": outputs.out_file, "--sheet": outputs.sheet, "--store": outputs.store}
     check_outputs(paths, files, outputs.frames, subtitles=subtitles[0])
@@ -190,7 +197,7 @@ def _select_videos(
     add_subtitles = subtitles_adder(*subtitles)
     selector = loaded_selector(method, query, yes=yes, is_silent=outputs.quiet or outputs.to_stdout)
     select_path = partial(select_one, selector, query=query, quiet=outputs.quiet)
-    n_selected = _select_all(paths, lambda path: add_subtitles(select_path(path)), outputs)
+    n_selected = _select_all(paths, lambda path: add_subtitles(select_path(path, is_first=path == paths[0])), outputs)
     if n_selected:
         say_offer(selector)
     return len(paths) - n_selected
@@ -281,6 +288,9 @@ def loaded_selector(options: SelectOptions, query: str | None, *, yes: bool, is_
     selector = KeyframeSelector(**options, may_download=DownloadOffer(yes=yes, is_silent=is_silent))
     has_query = query is not None
     sampler = default_or_named(sampler_for(selector.sampler, has_query=has_query), selector.sampler_options or {})
+    if not sampler.needs_encoder and (options["encoder"] is not None or options["encoder_options"]):
+        fix = "leave it out" if has_query else "say what to look for with --query, or leave it out"
+        raise InvalidInput(f"--encoder has no effect on sampler {sampler.name!r}, which scores no frame: {fix}")
     is_needed_by_name = {
         "encoder": sampler.needs_encoder,
         "scan encoder": sampler.needs_scan,
@@ -293,12 +303,18 @@ def loaded_selector(options: SelectOptions, query: str | None, *, yes: bool, is_
     return selector
 
 
-def select_one(selector: KeyframeSelector, video: Path, *, query: str | None, quiet: bool) -> VideoSelection:
-    """Return the selection of one video for `query`, with a progress bar unless `quiet`."""
+def select_one(
+    selector: KeyframeSelector, video: Path, *, query: str | None, quiet: bool, is_first: bool = True
+) -> VideoSelection:
+    """Return the selection of one video for `query`, with a progress bar unless `quiet`.
+
+    Args:
+        is_first: the encoder loads its weights for the first video alone, and the bar says so.
+    """
     loaded = selector.load(has_query=query is not None)
     sampler, encoder = loaded.sampler, loaded.encoder
     title = f"{sampler.name} on {video.name}"
-    waiting = f"loading encoder {encoder.name}, decoding the first frames" if encoder else title
+    waiting = f"loading encoder {encoder.name}, decoding the first frames" if encoder and is_first else title
     with naming_crash(video), pull_progress(title, waiting=waiting) if not quiet else nullcontext() as progress:
         return selector.select(video, query, progress=progress)
 
@@ -320,11 +336,14 @@ def subtitles_adder(path: Path | None, encoding: str) -> Callable[[VideoSelectio
     """Return a function that adds the subtitles of `path` to a selection; without a path it adds none.
 
     Raises:
-        InvalidInput: the file cannot be read, or has no line; raised here, before any frame is scored.
+        InvalidInput: the file cannot be read, or has no line, or an encoding without a file; raised here, before any
+            frame is scored.
     """
     from focus_eval.keyframes.subtitles.files import read_subtitles
 
     if path is None:
+        if encoding:
+            raise InvalidInput("--subtitles-encoding has no effect without --subtitles: give both, or neither")
         return lambda selection: selection
     if not read_subtitles(path, encoding=encoding):
         raise InvalidInput(f"--subtitles {path}: the file has no line; leave it out")
@@ -439,6 +458,6 @@ def check_outputs(
     if frames is not None:
         existing = next(folder for folder in (frames, *frames.absolute().parents) if folder.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
-            raise InvalidInput(f"{frames}: cannot be written; name a folder")
+            raise InvalidInput(f"--frames {frames}: cannot be written; name another folder")
         if repeated := [name for name, n in Counter(video.stem for video in videos).items() if n > 1]:
             raise InvalidInput(f"{frames}: several videos are called {repeated[0]!r}; write them to different folders")

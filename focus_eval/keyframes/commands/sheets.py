@@ -12,7 +12,14 @@ import typer
 from focus_eval.core.errors import InvalidInput, printable
 from focus_eval.core.options import parse_assignments
 from focus_eval.core.types import whole_number
-from focus_eval.keyframes.commands.console import counted, print_folded, print_link, progress_bar, say_how_to_continue
+from focus_eval.keyframes.commands.console import (
+    counted,
+    is_given,
+    print_folded,
+    print_link,
+    progress_bar,
+    say_how_to_continue,
+)
 
 if TYPE_CHECKING:
     from focus_eval.keyframes.many_videos import Result, Search
@@ -75,21 +82,14 @@ def check_sheet_options(context: typer.Context, not_with_sheet: Mapping[str, str
     Raises:
         InvalidInput: a parameter of `not_with_sheet` beside a sheet, or an option of a sheet without a sheet.
     """
-
-    def is_given(name: str) -> bool:
-        """Return True if the command line has the parameter."""
-        source = context.get_parameter_source(name)
-        # typer passes None for an omitted list too, so ask for the source.
-        return source is not None and source.name == "COMMANDLINE" and bool(context.params.get(name, True))
-
-    has_sheet = is_given("questions")
+    has_sheet = is_given(context, "questions")
     refused = not_with_sheet if has_sheet else ONLY_WITH_SHEET
     fix = (
         "not with --from, whose sheet has a row for each question"
         if has_sheet
         else "belongs to a sheet; name it with --from"
     )
-    if name := next((text for parameter, text in refused.items() if is_given(parameter)), ""):
+    if name := next((text for parameter, text in refused.items() if is_given(context, parameter)), ""):
         raise InvalidInput(f"{name}: {fix}")
     return has_sheet
 

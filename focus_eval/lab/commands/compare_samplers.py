@@ -14,7 +14,14 @@ import typer
 from focus_eval.bench.commands.printing import print_table
 from focus_eval.core.files import write_text
 from focus_eval.core.options import parse_named
-from focus_eval.keyframes.commands.console import MinutesOption, counted, name_completion, naming_out, print_folded
+from focus_eval.keyframes.commands.console import (
+    MinutesOption,
+    counted,
+    name_completion,
+    naming_out,
+    print_folded,
+    refuse_idle_options,
+)
 from focus_eval.lab.commands.check import (
     RelevanceOption,
     ScanRelevanceOption,
@@ -40,6 +47,7 @@ Section = tuple[str, "list[str | Table]"]
 
 
 def compare_samplers(
+    context: typer.Context,
     sampler: Annotated[
         str,
         typer.Argument(
@@ -80,10 +88,11 @@ def compare_samplers(
     and with evenly spread pulls at the new sampler's own cost.
     """
     from focus_eval.bench.report.page.html import render_sections
-    from focus_eval.lab.simulation import trace_sources
     from focus_eval.lab.subprocess_sampler import make_apart
     from focus_eval.lab.verdict import LOOKS
 
+    if relevance is not None:
+        refuse_idle_options(context, "beside --relevance, which has its own: leave one out", "videos", "world")
     # Start the clock here: the check and the page count towards the minutes.
     deadline = Deadline(minutes)
     new, rivals = make_apart(sampler), _named(sampler, other_samplers)
@@ -92,13 +101,20 @@ def compare_samplers(
     check(file, option=[f"{name}={value}" for name, value in options.items()], seconds=30.0)
     folder = out or Path("results/runs") / f"compare-{new.name.replace('/', '_').replace(':', '_')}"
     config = config if seed is None else config.model_copy(update={"seed": seed})
-    looks: Sequence[int] = [config.videos] if videos else LOOKS
-    if config.recorded:  # the number of recorded videos is fixed
-        looks = [max(len({trace.video for trace in source.traces}) for source in trace_sources(config))]
     with naming_out(folder):
-        sections = _run(config, folder, looks, deadline, margin)
+        sections = _run(config, folder, _looks(config, n_videos=videos), deadline, margin)
     title = f"{new.name} against {', '.join([*rivals, 'controls at its cost'])}"
     typer.echo(str(write_text(folder / "compare.html", render_sections(title, sections))))
+
+
+def _looks(config: SimulationConfig, *, n_videos: int | None) -> Sequence[int]:
+    """Numbers of videos after which the samplers are compared; `n_videos` is the user's, None for the usual ones."""
+    from focus_eval.lab.simulation import trace_sources
+    from focus_eval.lab.verdict import LOOKS
+
+    if config.recorded:  # the number of recorded videos is fixed
+        return [max(len({trace.video for trace in source.traces}) for source in trace_sources(config))]
+    return LOOKS if n_videos is None else [n_videos]
 
 
 class Deadline:

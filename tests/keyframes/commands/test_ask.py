@@ -87,7 +87,7 @@ def test_a_model_that_cannot_answer_is_named_before_a_frame_is_decoded(clip, ser
         ask(clip, QUESTION)
     with pytest.raises(InvalidInput, match="must name a model that sees pictures"):
         ask(clip, QUESTION, "--llm", "scripted", *EVEN)
-    with pytest.raises(InvalidInput, match="the query is empty"):
+    with pytest.raises(InvalidInput, match="the question is empty"):
         ask(clip, " ", "--llm", "chat:model=m", "--query", "a bar")
     server.refuses_keys = True
     with pytest.raises(InvalidInput, match=r"refuses OPENAI_API_KEY \(401\)"):

@@ -230,7 +230,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_a_video_is_opened(tmp
     (tmp_path / "file").touch()
     for options, message in (
         (("--sheet", tmp_path / "s.gif"), "is written to a .png, .pdf or .svg file"),
-        (("--frames", tmp_path / "file"), "cannot be written; name a folder"),
+        (("--frames", tmp_path / "file"), "cannot be written; name another folder"),
         (("--png",), "--png writes keyframes as PNG: name a folder for them with --frames"),
         (("--sheet", tmp_path / "absent" / "s.png"), "cannot be written; name a file in an existing folder"),
     ):
