@@ -338,11 +338,12 @@ def check_lists(matrix: MatrixConfig) -> None:
 
 def cells(matrix: MatrixConfig) -> list[AnswerSpec]:
     """Return the cells of `matrix`: each selection with each model that takes its number of frames."""
+    specs = selection_specs(matrix)  # once, since each caches the hashes of its weights and questions
     return [
         AnswerSpec(selection=spec, model=model, frame_policy=matrix.frame_policy, answer_parsing=matrix.answer_parsing)
         # Loop over models outside, so that each model is loaded once.
         for model in matrix.models
-        for spec in selection_specs(matrix)
+        for spec in specs
         if spec.k in _frame_counts(matrix, model)
     ]
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
@@ -164,6 +165,10 @@ class AnswerPhase(Phase["AnswerJob"]):
     name = "answer"
     parts: list[AnswerSpec]
 
+    @cached_property
+    def _cell_by_name(self) -> dict[str, AnswerSpec]:
+        return {cell.name: cell for cell in self.parts}
+
     def jobs(self) -> list[AnswerJob]:
         """Return the jobs of the questions that have no answer row yet, by cell."""
         if not self.parts:
@@ -175,13 +180,11 @@ class AnswerPhase(Phase["AnswerJob"]):
 
     def work(self, job: AnswerJob) -> float:
         """Return the number of frames that the model is shown."""
-        (cell,) = [cell for cell in self.parts if cell.name == job.cell]
-        return float(cell.selection.k * job.n_rows)
+        return float(self._cell_by_name[job.cell].selection.k * job.n_rows)
 
     def left(self, job: AnswerJob) -> AnswerJob:
         """Return `job` with only the questions that still have no answer row."""
-        (cell,) = [cell for cell in self.parts if cell.name == job.cell]
-        return job.without(self.run.finished(cell).ids())
+        return job.without(self.run.finished(self._cell_by_name[job.cell]).ids())
 
     def worker(self, *, name: str, store: Path | None, share: WorkerResources) -> AnswerWorker:
         """Return a worker that answers questions; its model loads when needed."""
@@ -191,12 +194,11 @@ class AnswerPhase(Phase["AnswerJob"]):
 
     def groups(self, jobs: list[AnswerJob], resources: Resources) -> Iterator[tuple[Resources, list[AnswerJob]]]:
         """Yield (resources of one worker, jobs) for one model after another."""
-        model_of = {cell.name: cell.model for cell in self.parts}
         # One model after another, since workers of several models would compete for GPUs, and a 72B worker takes
         # several.
-        for _, group in groupby(jobs, lambda job: model_of[job.cell].name):
+        for _, group in groupby(jobs, lambda job: self._cell_by_name[job.cell].model.name):
             model_jobs = list(group)
-            yield worker_resources(model_of[model_jobs[0].cell], resources), model_jobs
+            yield worker_resources(self._cell_by_name[model_jobs[0].cell].model, resources), model_jobs
 
 
 class Engine(Protocol):
