@@ -70,8 +70,8 @@ def _ask(session: WrapperSession, batch: Batch, place: Place) -> AnsweredBatch:
     """Ask a batch; return its questions, without their pixels, each with the reply."""
     questions = [session.make_ready(framed) for framed in batch.questions]
     # The adapter may have made the frames smaller, which leaves memory for other batches.
-    byte_counts = {id(framed.frame_batch): framed.frame_batch.held_bytes for framed in questions if framed.frame_batch}
-    place.shrink(min(batch.n_bytes, sum(byte_counts.values())))
+    held_bytes = sum(framed.frame_batch.held_bytes for framed in questions if framed.frame_batch is not None)
+    place.shrink(min(batch.n_bytes, held_bytes))
     replies = session.ask(questions, place, wants_prompt=batch.cell.wants_prompt)
     # Drop the pixels of finished questions: nothing else takes as much memory.
     return [(replace(framed, frame_batch=None), reply) for framed, reply in zip(questions, replies, strict=True)]

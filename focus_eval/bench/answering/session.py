@@ -97,13 +97,11 @@ class WrapperSession:
             RunError: the device or the service failed.
         """
         askable = [framed for framed in batch if framed.error is None]
-        replies = {
-            id(framed): ModelReply(error=framed.error, seconds=_decoding(framed)) for framed in batch if framed.error
-        }
-        if askable:
-            answered = self._ask_together(askable, place, wants_prompt=wants_prompt)
-            replies |= {id(framed): reply for framed, reply in zip(askable, answered, strict=True)}
-        return [replies[id(framed)] for framed in batch]
+        replies = iter(self._ask_together(askable, place, wants_prompt=wants_prompt) if askable else ())
+        return [
+            next(replies) if framed.error is None else ModelReply(error=framed.error, seconds=_decoding(framed))
+            for framed in batch
+        ]
 
     def _ask_together(
         self, batch: Sequence[FramedQuestion], place: Place | None, *, wants_prompt: bool
@@ -112,9 +110,8 @@ class WrapperSession:
         # A service takes many questions at once, in any order, so no batch waits for its place.
         place = place if model.questions_at_once is None else None
         trace = GenerateTrace(wants_prompt_record=wants_prompt, place=place)
-        costs = [ModelReply() for _ in batch]
         try:
-            return self._generate(batch, trace, costs)
+            return self._generate(batch, trace)
         except RunError:
             raise
         except Exception as error:
@@ -125,14 +122,13 @@ class WrapperSession:
             # The traceback keeps the failed call's tensors on the device; the single questions may need that memory.
             clear_frames(error.__traceback__)
             if len(batch) == 1:
-                return [replace(costs[0], error=error_line(error))]
+                # A failed attempt still costs time and money; its row records them.
+                return [replace(_costs(batch, trace)[0], error=error_line(error))]
         # Ask one by one, which is slower, so that only the question at fault is lost.
         return [self._ask_together([framed], place, wants_prompt=wants_prompt)[0] for framed in batch]
 
-    def _generate(
-        self, batch: Sequence[FramedQuestion], trace: GenerateTrace, costs: list[ModelReply]
-    ) -> list[ModelReply]:
-        """Return the wrapper's replies to a batch; `costs` gets their costs in place, also after a failure.
+    def _generate(self, batch: Sequence[FramedQuestion], trace: GenerateTrace) -> list[ModelReply]:
+        """Return the wrapper's replies to a batch, whose calls are recorded in `trace`.
 
         Raises the model's error, also one that the wrapper caught, and AnswerError if the model was not called or did
         not get the frames.
@@ -165,8 +161,7 @@ class WrapperSession:
                 )
             finally:
                 waited = (place.waited_seconds if place else 0.0) - waited
-                # A failed attempt still costs time and money; its row records them.
-                costs[:] = _costs(batch, trace, time.perf_counter() - started - waited)
+                trace.wrapper_seconds = time.perf_counter() - started - waited
         if trace.error is not None:  # some wrappers catch what their model raises, and answer "" instead
             raise trace.error
         # Refuse answers from a cache or from an early return, since the model never saw the frames.
@@ -174,6 +169,7 @@ class WrapperSession:
             raise AnswerError("the wrapper answered without calling its model")
         if len(outputs) != len(batch):
             raise AnswerError(f"the wrapper returned {len(outputs)} answers to {len(batch)} questions")
+        costs = _costs(batch, trace)
         for framed, reply, was_read in zip(batch, costs, read_by, strict=True):
             self._check_frames_reached(framed, reply.n_reached, was_read=was_read)
         note = next((prompt.note for prompt in prompts if prompt.note.startswith(OTHER_FRAMES)), "")
@@ -250,14 +246,14 @@ def _decoding(framed: FramedQuestion) -> dict[str, float]:
     return {"decode": framed.decode_seconds} if framed.decode_seconds else {}
 
 
-def _costs(batch: Sequence[FramedQuestion], trace: GenerateTrace, seconds: float) -> list[ModelReply]:
+def _costs(batch: Sequence[FramedQuestion], trace: GenerateTrace) -> list[ModelReply]:
     """The frames and tokens of each question and its equal share of the batch's seconds, as replies without output."""
     replies = []
     for at, framed in enumerate(batch):
         stages = _decoding(framed)
         stages["generate"] = trace.generate_seconds / len(batch)
         # The wrapper's work around `generate`: prompt, processor, decoding of tokens.
-        stages["preprocess"] = (seconds - trace.generate_seconds) / len(batch)
+        stages["preprocess"] = (trace.wrapper_seconds - trace.generate_seconds) / len(batch)
         if trace.place is not None:
             stages["idle"] = trace.place.idle_seconds / len(batch)
         frame_batch = framed.frame_batch

@@ -108,15 +108,16 @@ class FrameStream:
                 yield from self._batches_of_video(path, work_of_video)
             return
         # A batch holds only questions that have frames, so choose the frames of all questions before forming batches.
-        chosen_by_id: dict[int, _ChosenFrames] = {}
+        frames_by_question: dict[TaskQuestion, _ChosenFrames] = {}
         for path, work_of_video in work_by_video.items():
             with ExitStack() as videos:
                 video = self._opened_for(path, work_of_video, videos)
                 for item in work_of_video:
-                    questions = self._choose(video, item)
-                    chosen_by_id |= {id(question.framed.task_question): question for question in questions}
+                    frames_by_question |= {
+                        question.framed.task_question: question for question in self._choose(video, item)
+                    }
         for item in work:
-            yield from self._stock_batches(item.cell, [chosen_by_id[id(question)] for question in item.questions])
+            yield from self._stock_batches(item.cell, [frames_by_question[question] for question in item.questions])
 
     def _batches_of_video(self, path: Path | None, work: Sequence[CellQuestions]) -> Iterator[Batch]:
         """Open a video, choose its questions' frames, read them in parts that fit into memory, and yield each."""
@@ -249,10 +250,9 @@ class FrameStream:
         for question in questions:
             if question.framed.error is not None:
                 yield Batch(cell=cell, questions=[question.framed])
-        waiting = {id(question.framed.task_question): question for question in questions if not question.framed.error}
-        askable = [question.framed.task_question for question in waiting.values()]
-        for task_questions in form_batches(self._session.model, askable):
-            batch = [waiting[id(task_question)] for task_question in task_questions]
+        askable = {question.framed.task_question: question for question in questions if question.framed.error is None}
+        for task_questions in form_batches(self._session.model, list(askable)):
+            batch = [askable[task_question] for task_question in task_questions]
             with ExitStack() as videos:
                 video_by_path: dict[Path | None, _Video] = {}
                 for question in batch:

@@ -100,6 +100,7 @@ class GenerateTrace:
         error: an exception of the model; some wrappers catch it and answer "" instead.
         n_calls: number of calls of the model.
         generate_seconds: time spent in the model's `generate`.
+        wrapper_seconds: time spent in the wrapper, `generate` included, without waiting for the model.
         frames: number of frames per question that reached the model; None if its inputs do not tell.
         tokens: token counts per question, under "input", "output" and "vision" if known.
         prompt_end: last token ids of the first question's prompt, which ends like the others; empty if unknown.
@@ -111,6 +112,7 @@ class GenerateTrace:
     error: BaseException | None = None
     n_calls: int = 0
     generate_seconds: float = 0.0
+    wrapper_seconds: float = 0.0
     frames: list[int] | None = None
     tokens: list[dict[str, int]] = field(default_factory=list)
     prompt_end: list[int] = field(default_factory=list)

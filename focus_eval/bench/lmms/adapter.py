@@ -330,7 +330,7 @@ class FrameAdapter:
                 )
                 for request in requests
             ]
-            outputs: dict[int, GenerationOutput] = {}
+            outputs: dict[TaskQuestion, GenerationOutput] = {}
             work: dict[Cell, list[TaskQuestion]] = {}
             for question in questions:
                 cell = context.record.cell_of(question.parts, stated_tags=tags, subtitles=str(question.subtitles or ""))
@@ -341,7 +341,7 @@ class FrameAdapter:
                     continue
                 # The row holds the whole reply; some wrappers return only a part of it.
                 text = self.strip_reply(earlier.answer or "")
-                outputs[id(question)] = mark_as_cut(text) if earlier.is_cut else text
+                outputs[question] = mark_as_cut(text) if earlier.is_cut else text
                 if not question.is_padding:
                     self.counts.add(earlier)
                     self.counts.earlier += 1
@@ -351,8 +351,8 @@ class FrameAdapter:
                     self.counts.add(written.row)
                     output = mark_as_cut(output) if written.row.is_cut else output
                 # lmms-eval needs a text for every request, even without an answer.
-                outputs[id(written.task_question)] = NO_ANSWER if written.reply.error is not None else output
-            return [outputs[id(question)] for question in questions]
+                outputs[written.task_question] = NO_ANSWER if written.reply.error is not None else output
+            return [outputs[question] for question in questions]
 
     def _answered(self, work: Mapping[Cell, Sequence[TaskQuestion]]) -> Iterator[WrittenAnswer]:
         """Answer the questions of each cell, with a progress bar on the first rank."""
