@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from focus_eval.core.types import FloatArray
+from focus_eval.core.types import FloatArray, IntArray
 
 # Exact test up to this many differing videos: 2**14 = 16,384 sign assignments.
 EXACT_UP_TO_VIDEOS = 14
@@ -19,7 +21,12 @@ MIN_VIDEOS = 5
 # Weight of a video added to those observed; an average video weighs 1.
 ADDED_VIDEO_WEIGHT = 0.5
 _VIDEOS_AT_ONCE = 64
-_RUNS_AT_ONCE = 32  # such blocks fit the processor's cache; blocks of 400 take three times as long
+# Blocks of so many runs and draws fit the processor's cache.
+_RUNS_AT_ONCE, _DRAWS_AT_ONCE = 32, 1024
+# Up to this share of the assignments it is faster to compute each statistic than those of a whole block.
+_FEW = 0.05
+# Intervals for bounds of the statistic, up to this total in square roots of the sum of squares.
+_N_INTERVALS, _LARGEST_TOTAL = 64, 4.0
 _HALVINGS = 16
 # A simulated test draws the first number of sign assignments, or more if the second number would not lie beyond the
 # level that is adjusted for the number of tests.
@@ -174,22 +181,90 @@ def rejections(sums: FloatArray, weights: FloatArray, *, level: float, draws: in
         sums: as in `sign_flip_p`, a line for each run, shape `(n_runs, n_videos)`.
         weights: the same for all runs, shape `(n_videos,)`.
     """
-    signs = np.random.default_rng(SEED).choice(np.array([-1.0, 1.0]), (weights.size, draws + 1))
-    signs[:, 0] = 1.0
-    p_values = np.empty(len(sums))
-    for at in range(0, len(sums), _RUNS_AT_ONCE):
-        parts = sums[at : at + _RUNS_AT_ONCE]
-        total, crossed, cubes, doubled = (
-            part @ signs for part in (parts, parts * weights, parts**3, parts * weights**2)
-        )
-        with np.errstate(invalid="ignore"):  # 0/0 if no video differs: not rejected
-            distance = np.abs(_corrected(total, crossed, cubes, doubled, parts=parts, shares=weights))
-        is_as_far = distance >= distance[:, :1] - 1e-9 * (1 + distance[:, :1])
-        p_values[at : at + _RUNS_AT_ONCE] = is_as_far.mean(axis=1)
+    is_rejected = np.zeros(len(sums), dtype=bool)
     # If few videos differ, random draws can give a p below the smallest one of an exact test, 2 / 2**n_differing. Do
     # not reject unless that one is at most `level`.
     n_differing = np.count_nonzero(np.abs(sums) > 1e-12, axis=1)
-    return np.asarray((p_values <= level) & (2.0 ** (1 - n_differing) <= level))
+    open_runs = np.flatnonzero(2.0 ** (1 - n_differing) <= level)
+    if not open_runs.size:
+        return is_rejected
+    parts = sums[open_runs]
+    observed = np.stack([parts, parts * weights, parts**3, parts * weights**2]).sum(axis=2, keepdims=True)
+    distance = np.abs(_corrected(*observed, parts=parts, shares=weights))[:, 0]
+    # Begin with the clearest differences, so that the runs of a block are alike (see `_n_as_far`).
+    order = np.argsort(-distance, kind="stable")
+    open_runs, distance = open_runs[order], distance[order]
+    totals = _least_totals(sums[open_runs], weights, distance)
+    signs, counts = _shared_signs(weights.size, draws), np.zeros(open_runs.size, dtype=np.int64)
+    for start in range(0, draws + 1, _DRAWS_AT_ONCE):
+        block = signs[:, start : start + _DRAWS_AT_ONCE].astype(np.float64)
+        for at in range(0, open_runs.size, _RUNS_AT_ONCE):
+            part = slice(at, at + _RUNS_AT_ONCE)
+            counts[part] += _n_as_far(sums[open_runs[part]], weights, block, distance[part], totals[part])
+        # Further draws only add to the counts: leave out each run that has too many for its p-value to be at `level`.
+        is_open = counts / (draws + 1) <= level
+        distance, totals = distance[is_open], totals[is_open]
+        open_runs, counts = open_runs[is_open], counts[is_open]
+    is_rejected[open_runs] = True
+    return is_rejected
+
+
+@lru_cache(maxsize=4)
+def _shared_signs(n_videos: int, draws: int) -> NDArray[np.int8]:
+    """The signs of the observed assignment, all 1, and of `draws` random ones, shape `(n_videos, draws + 1)`."""
+    signs = np.random.default_rng(SEED).choice(np.array([-1, 1], dtype=np.int8), (n_videos, draws + 1))
+    signs[:, 0] = 1
+    return signs
+
+
+def _n_as_far(
+    parts: FloatArray, shares: FloatArray, signs: FloatArray, distance: FloatArray, least_totals: FloatArray
+) -> IntArray:
+    """The number of assignments whose statistic is at least `distance` from 0, shape `(n_runs,)`.
+
+    Args:
+        parts: each video's part of the mean difference, shape `(n_runs, n_videos)`.
+        shares: each video's share of the questions, shape `(n_videos,)`.
+        signs: shape `(n_videos, n_assignments)`.
+        distance: of each run's observed statistic, shape `(n_runs,)`.
+        least_totals: from `_least_totals`.
+    """
+    least = (distance - 1e-9 * (1 + distance))[:, np.newaxis]
+    total, cubed, squared = parts @ signs, parts**3, shares**2
+    may_reach = np.abs(total) >= least_totals[:, np.newaxis]
+    # Of a clear difference few assignments may reach the distance, and only these need the statistic.
+    if np.count_nonzero(may_reach) > _FEW * may_reach.size:
+        crossed, cubes, doubled = (parts * shares) @ signs, cubed @ signs, (parts * squared) @ signs
+        is_as_far = np.abs(_corrected(total, crossed, cubes, doubled, parts=parts, shares=shares)) >= least
+        return np.asarray(np.count_nonzero(is_as_far, axis=1))
+    run, at = np.divmod(np.flatnonzero(may_reach), signs.shape[1])  # faster than `nonzero`
+    of_run, flips = parts[run], signs.T[at]
+    signed, cubes = of_run * flips, np.einsum("nv,nv->n", cubed[run], flips)
+    columns = np.stack([total[run, at], signed @ shares, cubes, signed @ squared])[:, :, np.newaxis]
+    is_as_far = np.abs(_corrected(*columns, parts=of_run, shares=shares)) >= least[run]
+    return np.bincount(run[is_as_far[:, 0]], minlength=len(parts))
+
+
+def _least_totals(parts: FloatArray, shares: FloatArray, distance: FloatArray) -> FloatArray:
+    """A total for each run below which no assignment gives a statistic as far from 0 as `distance`, shape `(n_runs,)`.
+
+    Arguments as in `_n_as_far`. Bounds the statistic for totals in small intervals, from 0 on: a total above 0 gives at
+    most the statistic of the least variance and the largest skew, and at least -1/6.
+    """
+    squares = (parts**2).sum(axis=1, keepdims=True)
+    edges = np.linspace(0, _LARGEST_TOTAL, _N_INTERVALS + 1) * np.sqrt(squares)
+    low, high = edges[:, :-1], edges[:, 1:]
+    # The sum over part * share differs from `share` times the total by at most `slack`.
+    share = float(shares @ shares)
+    slack = np.abs(parts) @ np.abs(shares - share)[:, np.newaxis]
+    variance = np.maximum(squares - 2 * slack * high - share * high**2, 1e-12 * squares)
+    third = (np.abs(parts) ** 3).sum(axis=1, keepdims=True) - 3 * low * (parts**2 @ shares)[:, np.newaxis]
+    third += 3 * high**2 * (np.abs(parts) @ shares**2)[:, np.newaxis]
+    skew, t = np.clip(third / variance**1.5, 0, 1), high / np.sqrt(variance)
+    # From t = 9 on a skew below 0 may give a larger statistic.
+    may_reach = (_bent(t, skew) > (1 - 1e-6) * distance[:, np.newaxis]) | (t > 9) | (distance[:, np.newaxis] < 0.2)
+    first = np.where(may_reach.any(axis=1), may_reach.argmax(axis=1), _N_INTERVALS)
+    return np.asarray((1 - 1e-6) * edges[np.arange(len(parts)), first])
 
 
 def _corrected(
@@ -216,6 +291,11 @@ def _corrected(
     third += total**2 * (3 * doubled - total * float((shares**3).sum()))
     error = np.sqrt(variance)
     skew, t = np.clip(third / (variance * error), -1, 1), total / error
+    return _bent(t, skew)
+
+
+def _bent(t: FloatArray, skew: FloatArray) -> FloatArray:
+    """Hall's cubic of `t`, for a statistic of this skew."""
     # Powers above the second are ten times slower than products.
     bend = skew * t
     return np.asarray(t + bend * t / 3 + bend * bend * t / 27 + skew / 6)

@@ -23,6 +23,7 @@ from focus_eval.bench.report.power import (
     videos_needed,
 )
 from focus_eval.bench.report.run import load_run
+from focus_eval.bench.report.sign_flips import SEED as SIGN_SEED
 from focus_eval.bench.report.sign_flips import rejections, sign_flip_p
 from focus_eval.bench.report.statistics import (
     compare_paired,
@@ -197,6 +198,27 @@ def test_many_tests_at_once_are_those_one_by_one():
     five = np.zeros((1, 20))
     five[0, :5] = 1.0
     assert not rejections(five, weights, level=0.05, draws=30).any()
+
+
+@pytest.mark.parametrize("questions", [[5] * 20, [30, 9, 4, *[1] * 17], [2] * 40])
+@pytest.mark.parametrize("level", [0.05, 0.005])
+def test_no_assignment_is_left_out_that_reaches_the_observed_statistic(questions, level):
+    weights, draws, rng = np.array(questions) / np.sum(questions), 1500, np.random.default_rng(3)
+    means = np.linspace(0, 2.5, 80)[:, None]
+    sums = np.where(rng.random((80, weights.size)) < 0.2, 0, rng.normal(means, 1, (80, weights.size))) * weights
+    signs = np.random.default_rng(SIGN_SEED).choice([-1.0, 1.0], (weights.size, draws + 1))
+    signs[:, 0] = 1
+    # The statistic by its definition (`SignFlips.statistics`), of every assignment.
+    flipped = sums[:, :, None] * signs
+    total = flipped.sum(axis=1, keepdims=True)
+    rest = flipped - total * weights[:, None]
+    error = np.sqrt((rest**2).sum(axis=1))
+    skew, t = np.clip((rest**3).sum(axis=1) / error**3, -1, 1), total[:, 0] / error
+    distance = np.abs(t + skew * t**2 / 3 + skew**2 * t**3 / 27 + skew / 6)
+    p_values = (distance >= distance[:, :1] * (1 - 1e-9)).mean(axis=1)
+    rejected = rejections(sums, weights, level=level, draws=draws)
+    assert rejected.tolist() == (p_values <= level).tolist()
+    assert 5 < rejected.sum() < 80
 
 
 @given(st.floats(0.005, 0.2), st.integers(2, 5000), st.floats(0.002, 0.3))
