@@ -39,6 +39,7 @@ from focus_eval.bench.lmms.recording import (
     RunCounts,
     check_error_share,
     check_readable,
+    describe_model,
     over_all_ranks,
 )
 from focus_eval.bench.lmms.tasks import NO_ANSWER
@@ -141,6 +142,15 @@ class FrameAdapter:
             self.subtitle_options(options.subtitles, options.subtitle_layout)
             chooser = make_chooser(options, frames=frames)
             self._load(wrapper_arguments, options)
+            self._description = describe_model(
+                self.model_id,
+                stock_name=self.stock_name,
+                packages=self.packages,
+                arguments=wrapper_arguments,
+                pretrained=str(wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
+                prepared=self.prepared,
+                requests=self.requests,
+            )
             patches.look_prompts_up_by_wrapper(self.model_id, self.stock_name)
             # This comes in time: lmms-eval distributes the documents after it has made the model.
             if self._rank_and_world[1] > 1:
@@ -292,26 +302,15 @@ class FrameAdapter:
         # Close the rows of the last selection, so that other processes may use its folder.
         if hasattr(self, "context"):
             self.context.record.close()
-        record = RecordFolder(
-            options,
-            model=self.model_id,
-            stock_name=self.stock_name,
-            packages=self.packages,
-            wrapper_arguments=self._wrapper_arguments,
-            pretrained=str(self._wrapper_arguments.get("pretrained") or default_of(self.wrapper(), "pretrained") or ""),
-            prepared=self.prepared,
-            requests=self.requests,
-            chooser=chooser,
-            frames=frames,
-            rank_and_world=self._rank_and_world,
-        )
         self.session.max_bytes = options.decode_gigabytes * 1e9
         self.context = PluginRun(
             chooser=chooser,
             frames=frames,
             options=options,
             subtitles=self.subtitle_options(options.subtitles, options.subtitle_layout),
-            record=record,
+            record=RecordFolder(
+                options, self._description, chooser=chooser, frames=frames, rank_and_world=self._rank_and_world
+            ),
             store=store_of(options),
         )
 

@@ -268,8 +268,8 @@ def make_chooser(options: AdapterOptions, *, frames: int) -> Chooser | None:
         return ReplayedSelections(Path(options.selections), frames=frames, options=texts(options.selections_options))
     # Check everything before the first encoder loads.
     sampler = samplers.make_sampler(options.sampler, **texts(options.sampler_options))
-    scan_encoder = encoders.scan_encoder_of(sampler)
-    llm = ready_llm(sampler)
+    scan_encoder = encoders.scan_encoder_of(sampler) if sampler.needs_scan else None
+    llm = ready_llm(sampler) if sampler.needs_llm else None
     if sampler.needs_encoder and encoder is None:
         names = ", ".join(encoders.ENCODERS.names())
         raise InvalidInput(f"sampler {options.sampler!r} needs an encoder: set encoder= to one of {names}")

@@ -91,15 +91,66 @@ def answer_text(output: object) -> str:
 # command finds its rows again; with a larger `--limit` it asks only questions without a row. No row is ever deleted.
 
 
+@dataclass(frozen=True, kw_only=True)
+class LoadedModel:
+    """A loaded model as its cells describe it.
+
+    Args:
+        name: the model's name.
+        stock_name: lmms-eval's name of the wrapper behind it, under which tasks may have prompts.
+        device: readable name of its device; "" if unknown.
+        identity: the parts of a cell's identity (`answer_identity`) that depend on the model alone.
+    """
+
+    name: str
+    stock_name: str
+    device: str
+    identity: Mapping[str, object]
+
+
+def describe_model(
+    name: str,
+    *,
+    stock_name: str,
+    packages: Sequence[str],
+    arguments: Mapping[str, object],
+    pretrained: str,
+    prepared: object,
+    requests: str,
+) -> LoadedModel:
+    """Return a loaded model's description, with a hash of its weights.
+
+    Args:
+        name, stock_name: as in `LoadedModel`.
+        packages: packages whose versions can change an answer.
+        arguments: of the wrapper, by name.
+        pretrained: folder or hub name of the loaded checkpoint; "" for none.
+        prepared: result of the adapter's `prepare`; its text becomes part of the identity.
+        requests: "simple" for simple requests to a model that takes chat requests too, else "".
+
+    Raises:
+        RunError: a file of the checkpoint is damaged.
+    """
+    device, revision = arguments.get("device"), str(arguments.get("revision") or "main")
+    folder = weights_folder(pretrained, revision) if pretrained else None
+    for damaged in damage_lines(folder) if folder is not None else []:
+        raise RunError(damaged)
+    identity: dict[str, object] = {
+        "model": name,
+        "packages": packages,
+        "arguments": arguments,
+        "weights": weights_identity(pretrained, revision),
+        "adapter": str(prepared) if prepared is not None else "",
+        **({"requests": requests} if requests else {}),
+    }
+    device_text = device_name(str(device)) if device else ""
+    return LoadedModel(name=name, stock_name=stock_name, device=device_text, identity=identity)
+
+
 class RecordFolder:
     """The cells of one model with one selection below `options.record`, one per task.
 
     Args:
-        model, stock_name: names of the model, and of lmms-eval's wrapper behind it, under which tasks may have prompts.
-        packages: packages whose versions can change an answer.
-        pretrained: folder or hub name of the loaded checkpoint; "" for none.
-        prepared: result of the adapter's `prepare`; its text becomes part of the cell's identity.
-        requests: "simple" for simple requests to a model that takes chat requests too, else "".
         chooser: chooses the frames; None for the wrapper's own sampling.
         frames: frames per question.
     """
@@ -107,45 +158,29 @@ class RecordFolder:
     def __init__(
         self,
         options: AdapterOptions,
+        model: LoadedModel,
         *,
-        model: str,
-        stock_name: str,
-        packages: Sequence[str],
-        wrapper_arguments: Mapping[str, object],
-        pretrained: str,
-        prepared: object,
-        requests: str,
         chooser: Chooser | None,
         frames: int,
         rank_and_world: tuple[int, int],
     ) -> None:
-        device = wrapper_arguments.get("device")
         self.folder = Path(options.record)
         self._options = options
-        self._device = device_name(str(device)) if device else ""
+        self._model = model
+        self._frames = frames
         self._selection_name = f"{options.sampler or Path(options.selections).stem}-k{frames}-seed{options.seed}"
         self._selection_id = chooser.selection_id if chooser else NATIVE
-        revision = str(wrapper_arguments.get("revision") or "main")
-        folder = weights_folder(pretrained, revision) if pretrained else None
-        for damaged in damage_lines(folder) if folder is not None else []:
-            raise RunError(damaged)
         is_exact = gives_exact_pixels(options.backend)
         # Everything that can change an answer, except task, split and generation arguments.
         self._identity: dict[str, Any] = {
-            "model": model,
-            "packages": packages,
-            "arguments": wrapper_arguments,
-            "weights": weights_identity(pretrained, revision),
-            "adapter": str(prepared) if prepared is not None else "",
+            **model.identity,
             "selection": chooser.identity if chooser else {},
             "frames": frames,
             "frame_policy": options.frame_policy,
             "answer_parsing": options.answer_parsing,
-            **({"requests": requests} if requests else {}),
             # The id of replayed selections does not depend on the video reader, so name a reader with inexact pixels.
             **({"video_backend": options.backend} if options.selections and not is_exact else {}),
         }
-        self._stock_name = stock_name
         self._rank, world = rank_and_world
         self._writer = f"rank{self._rank}of{world}"
         self._cells: dict[tuple[str, str, str, str | None, str], Cell] = {}
@@ -184,17 +219,17 @@ class RecordFolder:
         # Convert through JSON, because a wrapper's arguments may be objects of any type.
         identity = json.loads(json.dumps(identity, default=str))
         full = identity_hash(identity)
-        name = _folder_name(f"{parts.task}-{self._identity['model']}-{self._selection_name}", full)
+        name = _folder_name(f"{parts.task}-{self._model.name}-{self._selection_name}", full)
         settings = CellSettings(
             names=CellNames(cell_id=full, cell=name),
             # The name tells subtitles apart, so that reports show prompts with subtitles as a series of their own.
-            model=self._identity["model"] + (f", subtitles {subtitles}" if subtitles else ""),
-            frames=self._identity["frames"],
+            model=self._model.name + (f", subtitles {subtitles}" if subtitles else ""),
+            frames=self._frames,
             selection_id=self._selection_id,
             read=ReplyReader(answer_parsing=options.answer_parsing, seed=options.seed, reasoning_tags=tags),
             frame_policy=options.frame_policy,
             query=options.query,
-            device=self._device,
+            device=self._model.device,
         )
         selections = self.folder / name / "selections" / _folder_name(self._selection_name, self._selection_id)
         answers = self.folder / name / "answers" / name
@@ -215,7 +250,7 @@ class RecordFolder:
         # One lock per rank, since the ranks of a run write in parallel.
         with locked_at_once(run / f".{self._writer}.lock", refusal):
             if self._rank == 0:
-                describe_run(run, name=name, engine="lmms-eval", device=self._device)
+                describe_run(run, name=name, engine="lmms-eval", device=self._model.device)
             # By every rank, since any of them may be the first that writes a row or the prompt record.
             if identity["selection"]:
                 describe_part(selections, SelectionRow, name=selections.name, identity=identity["selection"])
@@ -229,7 +264,7 @@ class RecordFolder:
         task = parts.task_object
         prompts = DEFAULT
         if task is not None:
-            prompts = prompts_for(vars(task.config), self._identity["model"], self._stock_name)
+            prompts = prompts_for(vars(task.config), self._model.name, self._model.stock_name)
         unusual_fields: dict[str, Any] = {} if prompts == DEFAULT else {"prompts": prompts}
         if [list(pair) for pair in tags] != [list(pair) for pair in REASONING_TAGS]:
             unusual_fields["reasoning_tags"] = [list(pair) for pair in tags]
