@@ -246,7 +246,7 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warnin
     figure = new_figure(width, cell * lines + plot_height + 0.8)
     grid = figure.add_gridspec(lines + 1, columns, height_ratios=[cell] * lines + [plot_height])
     for number, image in enumerate(thumbnails):
-        axes = figure.add_subplot(grid[number // columns, number % columns])
+        axes = figure.add_subplot(grid[number // columns, number % columns], xticks=[], yticks=[])
         axes.imshow(image)
         axes.set_axis_off()
         minutes, seconds = divmod(round(times[number], 2), 60)
@@ -254,7 +254,8 @@ def draw_sheet(row: SelectionRow, thumbnails: list[NDArray[np.uint8]], *, warnin
         caption = f"{int(minutes)}:{seconds:05.2f}  #{frames[number]}"
         if not np.isnan(relevance[number]):
             caption += f"\n{'best: ' if is_best else ''}relevance {relevance[number]:.2f}"
-        axes.set_title(caption, fontsize=7, pad=2, fontweight="bold" if is_best else "normal")
+        # With its height given the title is not moved above ticks, of which an axis that is off has none.
+        axes.set_title(caption, fontsize=7, y=1.0, pad=2, fontweight="bold" if is_best else "normal")
     axes = figure.add_subplot(grid[lines, :])
     colour = styles_of([row.sampler])[row.sampler].light
     draw_timeline(axes, row, colour=colour)
