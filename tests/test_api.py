@@ -45,6 +45,7 @@ def test_the_docstring_of_a_public_name_has_an_example_that_runs(name, example_f
     assert doctest.DocTestRunner().run(example).failed == 0
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_reference_run(example_files, monkeypatch):
     monkeypatch.chdir(example_files)
     blocks = re.findall(r"^```python\n(.*?)^```", REFERENCE, flags=re.DOTALL | re.MULTILINE)

@@ -161,7 +161,7 @@ def patch(mutation: Mutation, tree: ast.Module) -> None:
     code = compile(tree, str(mutation.path), "exec")
     for name in mutation.names:
         code = next(item for item in code.co_consts if isinstance(item, CodeType) and item.co_name == name)
-    module = ".".join(mutation.path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    module = ".".join(mutation.path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
     owner: object = importlib.import_module(module)
     for name in mutation.names[:-1]:
         owner = getattr(owner, name)

@@ -609,6 +609,7 @@ def test_the_public_logs_give_the_known_findings(shared):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "n_elsewhere", "difference"), [(8, 411, "+10.4"), (16, 417, "+3.3"), (32, 451, "+6.1")])
 def test_half_arrived_selections_of_the_public_logs_are_found(shared, k, n_elsewhere, difference):
     paths = [shared(f"data/public/lmms_logs/videoevalpro_{name}nframes_{k}") for name in ("", "aks_")]
@@ -623,6 +624,7 @@ def test_half_arrived_selections_of_the_public_logs_are_found(shared, k, n_elsew
     }
 
 
+@pytest.mark.slow
 def test_public_logs_that_differ_by_a_line_pair_by_content(shared, tmp_path):
     paths = [shared(f"data/public/lmms_logs/videoevalpro_{name}nframes_8") for name in ("", "aks_")]
     table = run_comparison(*(run_of_logs(path, LogOptions()) for path in paths))
@@ -646,6 +648,7 @@ def test_the_field_that_was_not_fed_is_found_in_the_public_logs(shared):
     assert (same_fields.count, same_fields.of) == (3, 3)
 
 
+@pytest.mark.slow
 def test_a_published_selection_past_its_videos_end_is_found(shared, tmp_path):
     file = tmp_path / "wfs_lvb_32.json"
     file.write_bytes(gzip.decompress(shared("data/field/selections/wfs_lvb_32.json.gz").read_bytes()))

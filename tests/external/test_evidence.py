@@ -100,6 +100,7 @@ def called(*words):
     return result.output
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_figures(shared, tmp_path):
     annotated = ["--annotations", shared("data/lvb_val.json"), "--rates", shared("data/lvb_val_fps.csv")]
     for k in (8, 32):

@@ -102,6 +102,7 @@ def test_random_frames_hit_as_often_as_drawn_ones_do():
         assert np.mean([figures[name] for figures in drawn]) == pytest.approx(value, abs=0.06)
 
 
+@pytest.mark.slow
 def test_lvbenchs_intervals_are_hit_as_the_published_selection_says(shared):
     """QCA at K = 64 over 1,534 questions; long intervals are hit by anything, those up to 10 s tell samplers apart."""
     questions = read_annotations("lvbench", shared("data/field/evidence/lvbench_video_info.meta.jsonl.gz"))

@@ -30,6 +30,7 @@ def pairs(tmp_path_factory):
     return [(folder / f"v{number}.mp4", query) for number, query in enumerate(QUERIES)]
 
 
+@pytest.mark.slow
 def test_a_loop_threads_and_other_processes_choose_the_same_frames(pairs):
     pytest.importorskip("openvino", reason="the offline extra is not installed")
     selector = KeyframeSelector(k=3, encoder="offline", sampler="topk")

@@ -195,7 +195,7 @@ def test_a_sheet_goes_on_with_the_option_and_does_nothing_twice(folder, tmp_path
         "--out",
         str(tmp_path / "out"),
     ]
-    arguments += ["--sampler", "uniform", "-k", "30", "--workers", workers]
+    arguments += ["--no-sheets", "--sampler", "uniform", "-k", "30", "--workers", workers]
     first_run, second_run = run_commands([arguments, [*arguments, "--skip-damaged"]])
     assert (first_run.code, second_run.code) == (2, 0)
     assert first_run.err.count("--skip-damaged") == 2

@@ -37,6 +37,7 @@ def test_drawn_evidence_has_the_stated_quantiles_of_length_and_span(name):
         assert near(np.quantile(spans, SHARES[1:4]), quantiles[1:4]) < 0.2
 
 
+@pytest.mark.slow
 def test_the_traces_of_the_realistic_world_have_them_too_in_videos_of_hours():
     by_likeness = {name: [] for name in EVIDENCE_SHAPES}
     for number in range(700):

@@ -210,6 +210,7 @@ def test_a_real_question_keeps_its_length_and_evidence_and_intervals_are_the_eve
     assert make_trace(WORLDS[name], 0, seed=0, real=intervals).events == [(40.0, 41.0), (100.0, 130.0)]
 
 
+@pytest.mark.slow
 def test_the_fitted_world_gives_the_recall_and_the_splits_of_the_published_selections(shared):
     rates = read_rates(shared("data/lvb_val_fps.csv"))
     questions = [

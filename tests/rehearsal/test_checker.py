@@ -15,6 +15,8 @@ from focus_eval.cli import app
 from focus_eval.keyframes.rows.records import AnswerRow, SelectionRow
 from tests.support.bench.report_check import check_report
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):

@@ -13,6 +13,8 @@ import pytest
 from tests.support.bench.machine import fetch_command, hub_repositories
 from tests.support.keyframes.local_hub import LocalHub
 
+pytestmark = pytest.mark.slow
+
 FIND = """
 import json, sys
 from focus_eval.keyframes.encoders.weights import locate

@@ -35,6 +35,7 @@ def run_folder(tmp_path_factory):
     return simulate_run(tmp_path_factory.mktemp("runs") / "by_length", simulation, anchors="by_length")
 
 
+@pytest.mark.usefixtures("unsaved_figures")
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_the_option_for_another(run_folder, monkeypatch):
     def refuse(path, *arguments, **options):
         raise OSError(errno.EROFS, "Read-only file system", str(path))
@@ -43,14 +44,14 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_the_option_for_a
     with monkeypatch.context() as patch:
         patch.setattr("pathlib.Path.unlink", refuse)
         with pytest.raises(InvalidInput, match=message):
-            called("report", run_folder)
+            called("report", run_folder, "--no-html")
     with monkeypatch.context() as patch:
         patch.setattr("os.replace", refuse)
         with pytest.raises(InvalidInput, match=message):
             called("report", run_folder.parent)
     (run_folder / "report.md").unlink(missing_ok=True)
     with pytest.raises(InvalidInput, match=r"cannot be written .*: --out FOLDER"):
-        called("report", run_folder, "--out", "/sys/report")
+        called("report", run_folder, "--out", "/sys/report", "--no-html")
 
 
 @pytest.fixture

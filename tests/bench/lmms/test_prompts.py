@@ -101,6 +101,7 @@ def test_every_model_of_ours_names_the_wrapper_it_stands_on():
             assert model_class.stock_name == modules[0].rpartition(".")[2], name
 
 
+@pytest.mark.slow
 def test_each_task_asks_a_model_of_ours_what_it_asks_the_stock_wrapper(by_wrapper):
     videos = {task for task, _ in tasks_with_prompts()}
     assert {"videomme", "videomme_v2", "video_holmes", "perceptioncomp", "neptune_full_v", "timescope"} <= videos

@@ -58,7 +58,7 @@ def ask(model, clip, tools, record):
     [
         ("qwen2_5", "FocusQwen2_5VL"), ("qwen2_5", "FocusQwen2_5VLChat"), ("qwen3", "FocusQwen3VL"),
         ("qwen3", "FocusQwen3VLChat"), ("qwen3_5", "FocusQwen3_5"), ("qwen3_5", "FocusQwen3_5Chat"),
-        ("glm46v", "FocusHuggingface"),
+        pytest.param("glm46v", "FocusHuggingface", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_a_model_gets_the_times_of_a_file_of_variable_rate(kind, name, clip, tools, tmp_path, monkeypatch):

@@ -90,6 +90,7 @@ def test_a_longer_limit_adds_only_what_is_missing(simulation, tmp_path):
     assert result_bytes(tmp_path / "run") == result_bytes(tmp_path / "apart" / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_killed_five_times_ends_as_an_undisturbed_one(tmp_path):
     file = write_simulation(tmp_path / "simulation", n_questions=150, n_videos=6)
     matrix = load_matrix(file)

@@ -84,6 +84,7 @@ def test_a_copy_can_be_edited_and_run_where_it_lies(tmp_path):
     assert "my/checkpoint" in model.read_text()
 
 
+@pytest.mark.slow
 def test_the_relative_costs_of_shipped_matrices_are_those_of_the_networks():
     transformers = pytest.importorskip("transformers")
     open_clip = pytest.importorskip("open_clip", reason="the extra open-clip is not installed")

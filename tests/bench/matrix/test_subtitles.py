@@ -121,7 +121,11 @@ def prompts_by_question(bodies):
     ("tasks", "default"),
     [
         ({"focus_longvideobench": "longvideobench", "focus_videomme": "videomme"}, "off"),
-        ({"longvideobench_val_i": "longvideobench", "videomme_w_subtitle": "videomme"}, "shown"),
+        pytest.param(
+            {"longvideobench_val_i": "longvideobench", "videomme_w_subtitle": "videomme"},
+            "shown",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["own_tasks", "stock_tasks"],
 )

@@ -334,9 +334,9 @@ def test_another_right_answer_than_the_annotations_is_refused(tmp_path, annotati
     ("run", "accuracy", "recalls"),
     [
         ("uniform", "0.5834", (0.354, 0.424, 0.629)),
-        ("aks", "0.62229", (0.629, 0.700, 0.770)),
-        ("scenes", "0.60957", (0.365, 0.441, 0.532)),
-        ("oracle", "0.54076", (0.412, 0.483, 0.560)),
+        pytest.param("aks", "0.62229", (0.629, 0.700, 0.770), marks=pytest.mark.slow),
+        pytest.param("scenes", "0.60957", (0.365, 0.441, 0.532), marks=pytest.mark.slow),
+        pytest.param("oracle", "0.54076", (0.412, 0.483, 0.560), marks=pytest.mark.slow),
     ],
 )
 def test_the_real_logs_give_their_accuracy_and_evidence_recall(shared, tmp_path, run, accuracy, recalls):
@@ -351,6 +351,7 @@ def test_the_real_logs_give_their_accuracy_and_evidence_recall(shared, tmp_path,
     assert round(frame["score"].mean(), 5) == round(float(accuracy), 5)
 
 
+@pytest.mark.slow
 def test_video_mmes_log_without_documents_is_joined_with_the_annotation(shared, tmp_path):
     output = run_import(
         shared("data/field/lmms_logs/videomme_selected_frames_dbfp1"),

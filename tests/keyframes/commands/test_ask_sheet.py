@@ -57,6 +57,7 @@ def run(*arguments):
 
 
 EVEN = ("--sampler", "uniform", "-k", "3", "--llm", "chat:model=m")
+BARE = ("--no-sheets", *EVEN)  # contact sheets take most of the time of twelve rows
 
 
 def test_the_accuracy_is_that_of_the_report_and_nothing_is_asked_twice(sheet, server, tmp_path):
@@ -85,7 +86,7 @@ def test_the_accuracy_is_that_of_the_report_and_nothing_is_asked_twice(sheet, se
     report = run("report", out)
     assert report.code == 0, report.err
     assert "33.3" in report.out
-    second_run = run("ask", "--from", sheet, "--out", out, *EVEN)
+    second_run = run("ask", "--from", sheet, "--out", out, *BARE)
     assert (second_run.code, len(server.texts)) == (0, N_ROWS)
     assert line in second_run.out.splitlines()
 
@@ -93,7 +94,7 @@ def test_the_accuracy_is_that_of_the_report_and_nothing_is_asked_twice(sheet, se
 def test_answers_to_rows_that_left_the_sheet_are_not_in_its_accuracy(sheet, server, tmp_path):
     short_sheet, out = tmp_path / "rows.csv", tmp_path / "out"
     lines = sheet.read_text().splitlines(keepends=True)
-    options = ("--from", short_sheet, "--videos", sheet.parent, "--out", out, *EVEN)
+    options = ("--from", short_sheet, "--videos", sheet.parent, "--out", out, *BARE)
     short_sheet.write_text("".join(lines[:4]))
     assert "accuracy 33.3 %: 3 answers about 3 videos, no interval below 5 videos" in run("ask", *options).out
     short_sheet.write_text("".join(lines[:2]))
@@ -105,31 +106,31 @@ def test_answers_to_rows_that_left_the_sheet_are_not_in_its_accuracy(sheet, serv
 
 
 def test_another_model_answers_from_the_same_keyframes_and_is_compared(sheet, server, tmp_path):
-    assert run("ask", "--from", sheet, "--out", tmp_path / "one", *EVEN).code == 0
+    assert run("ask", "--from", sheet, "--out", tmp_path / "one", *BARE).code == 0
     server.reply_to = lambda body: ("C", {})
-    assert run("ask", "--from", sheet, "--out", tmp_path / "two", *EVEN).code == 0
+    assert run("ask", "--from", sheet, "--out", tmp_path / "two", *BARE).code == 0
     compared = run("compare", tmp_path / "one", tmp_path / "two")
     assert compared.code == 0, compared.err
     n_selections = len(load_run(tmp_path / "one").selection_frame)
-    other = run("ask", "--from", sheet, "--out", tmp_path / "one", *EVEN[:-1], "chat:model=other")
+    other = run("ask", "--from", sheet, "--out", tmp_path / "one", *BARE[:-1], "chat:model=other")
     assert other.code == 0, other.err
     assert len(load_run(tmp_path / "one").selection_frame) == n_selections == N_ROWS
     answers = load_run(tmp_path / "one").answer_frame
     assert answers["model"].value_counts().to_dict() == {"chat (m)": N_ROWS, "chat (other)": N_ROWS}
-    longer = run("ask", "--from", sheet, "--out", tmp_path / "one", "--max-tokens", "9", *EVEN)
+    longer = run("ask", "--from", sheet, "--out", tmp_path / "one", "--max-tokens", "9", *BARE)
     assert (longer.code, "chat (m) answered row 'q0' with other settings" in longer.err) == (2, True)
 
 
 def test_a_failed_request_is_an_error_of_its_row_and_is_asked_again(sheet, server, tmp_path):
     server.reply_to = lambda body: ("" if "Which, 4?" in json.dumps(body["messages"]) else "B", {})
     out = tmp_path / "out"
-    ran = run("ask", "--from", sheet, "--out", out, *EVEN)
+    ran = run("ask", "--from", sheet, "--out", out, *BARE)
     assert ran.code == 2
     assert "focus-eval: row q4: " in ran.err
     assert "11 answers about 6 videos" in ran.out
     server.reply_to = lambda body: ("B", {})
     n_before = len(server.texts)
-    ran = run("ask", "--from", sheet, "--out", out, *EVEN)
+    ran = run("ask", "--from", sheet, "--out", out, *BARE)
     assert (ran.code, len(server.texts) - n_before) == (0, 1)
     assert "12 answers about 6 videos" in ran.out
     assert load_run(out).answer_frame["score"].tolist().count(1.0) == 4
@@ -138,16 +139,16 @@ def test_a_failed_request_is_an_error_of_its_row_and_is_asked_again(sheet, serve
 def test_words_without_options_are_answered_and_not_scored(sheet, server, tmp_path):
     rows = sheet.parent / "open.csv"
     rows.write_text("video,question,answer\nv0.mp4,What is it?,a dog\nv1.mp4,Who?,\n")
-    ran = run("ask", "--from", rows, "--out", tmp_path / "out", *EVEN)
+    ran = run("ask", "--from", rows, "--out", tmp_path / "out", *BARE)
     assert ran.code == 0, ran.err
     assert "2 answers, none scored: the sheet states no answer that can be" in ran.out
 
 
 def test_a_changed_answer_is_not_scored_by_the_old_one(sheet, server, tmp_path):
     out = tmp_path / "out"
-    assert run("ask", "--from", sheet, "--out", out, *EVEN).code == 0
+    assert run("ask", "--from", sheet, "--out", out, *BARE).code == 0
     changed = sheet.parent / "rows2" / "rows.csv"
     changed.parent.mkdir()
     changed.write_text(sheet.read_text().replace("u|v|w0,u", "u|v|w0,v"))
-    ran = run("ask", "--from", changed, "--videos", sheet.parent, "--out", out, *EVEN)
+    ran = run("ask", "--from", changed, "--videos", sheet.parent, "--out", out, *BARE)
     assert (ran.code, "row 'q0' was scored for the answer 'A', the sheet now has 'B'" in ran.err) == (2, True)

@@ -95,7 +95,7 @@ def options(folder, **encoder_options):
 ROWS = [("v0.mp4", "100"), ("v1.mp4", "30"), ("v0.mp4", "200"), ("v2.mp4", "0"), ("v3.mp4", "250"), ("v1.mp4", "90")]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_each_row_gets_what_select_chooses_for_it_alone(folder, tmp_path, workers):
     sheet = write_rows(tmp_path / "rows.csv", ROWS)
     ran = select("--from", sheet, "--out", tmp_path / "out", "--workers", workers, *options(folder))
@@ -123,7 +123,7 @@ def test_keyframes_that_look_alike_are_counted_in_the_row_and_beside_the_video(f
             writer.write(np.full((48, 64, 3), 200 if frame < 25 else 50, np.uint8))
     sheet = write_rows(tmp_path / "rows.csv", [(tmp_path / "still.mp4", "200"), (folder / "clips" / "v0.mp4", "200")])
     chooser = ["--encoder", "sheet_greys", "-k", "4"]
-    assert select("--from", sheet, "--out", tmp_path / "out", *chooser).code == 0
+    assert select("--from", sheet, "--out", tmp_path / "out", "--no-sheets", *chooser).code == 0
     warnings = [line["warning"] for line in table_of(tmp_path / "out" / "keyframes.csv")]
     warning = "2 of 4 keyframes look like another one: no other relevant frame shows something else."
     assert warnings == [warning, ""]
@@ -164,7 +164,8 @@ def test_a_bad_row_is_an_error_in_its_row_and_in_the_exit_code(folder, tmp_path)
     ]
     sheet = write_rows(tmp_path / "rows.csv", rows, columns=("ID", "film", "Question", "start", "end"))
     out = tmp_path / "out" / "table.jsonl"
-    ran = select("--from", sheet, "--column", "video=film", "--out", out, *options(folder))
+    arguments = ["--from", sheet, "--column", "video=film", "--out", out, "--no-sheets", *options(folder)]
+    ran = select(*arguments)
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert ran.code == 2
     assert "6 rows failed" in ran.err
@@ -184,7 +185,7 @@ def test_a_bad_row_is_an_error_in_its_row_and_in_the_exit_code(folder, tmp_path)
     # The video comes, and the same command adds its row.
     (folder / "clips" / "gone.mp4").write_bytes((folder / "clips" / "v3.mp4").read_bytes())
     try:
-        ran = select("--from", sheet, "--column", "video=film", "--out", out, *options(folder))
+        ran = select(*arguments)
     finally:
         (folder / "clips" / "gone.mp4").unlink()
     assert "2 rows of 8 finished by an earlier start" in ran.out
@@ -260,7 +261,7 @@ def test_ten_thousand_rows_are_read_in_a_second(tmp_path):
 
 def test_other_settings_or_another_query_do_not_mix_with_what_a_folder_has(folder, tmp_path):
     sheet = write_rows(tmp_path / "rows.csv", ROWS[:2])
-    arguments = ["--from", sheet, "--out", tmp_path / "out", *options(folder)]
+    arguments = ["--from", sheet, "--out", tmp_path / "out", "--no-sheets", *options(folder)]
     assert select(*arguments).code == 0
     before = (tmp_path / "out" / "keyframes.csv").read_bytes()
     ran = select(*arguments, "--seed", "1", "-k", "2")
@@ -325,7 +326,7 @@ def test_kills_neither_lose_nor_double_a_row(folder, tmp_path, workers):
     assert (out / "keyframes.csv").read_bytes() == (tmp_path / "whole" / "keyframes.csv").read_bytes()
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_interrupt_keeps_finished_rows_and_says_how_to_go_on(folder, tmp_path, workers):
     rows = [(f"v{number % 4}.mp4", str(number)) for number in range(200)]
     sheet, out = write_rows(tmp_path / "rows.csv", rows), tmp_path / "out"
@@ -378,7 +379,7 @@ def test_a_full_disk_ends_the_run_with_one_line_and_finished_rows_stay(folder, t
     assert process.returncode == 2
     assert "cannot be written" in errors
     assert "Traceback" not in errors
-    assert select("--from", sheet, "--out", out, *options(folder, seconds=0.05)).code == 0
+    assert select("--from", sheet, "--out", out, "--no-sheets", *options(folder, seconds=0.05)).code == 0
     assert sorted(record_ids(out)) == list("123456")
 
 

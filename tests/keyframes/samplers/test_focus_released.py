@@ -159,7 +159,9 @@ def frames_seen_percent(videos, name, **options):
     return 100 * sum(sampler.count_pulls(video, k=64) for video in videos) / sum(video.n_frames for video in videos)
 
 
-@pytest.mark.parametrize(("zoom_ratio", "percent"), [(0.1, 1.12), (0.25, 1.62), (0.5, 2.47)])
+@pytest.mark.parametrize(
+    ("zoom_ratio", "percent"), [(0.1, 1.12), (0.25, 1.62), pytest.param(0.5, 2.47, marks=pytest.mark.slow)]
+)
 def test_frames_seen_of_the_public_code_on_longvideobench(longvideobench, zoom_ratio, percent):
     # The published figures count planned fine pulls; those that fall on a coarse frame are skipped, hence "about".
     percents = frames_seen_percent(longvideobench[::4], "focus_released", zoom_ratio=zoom_ratio)

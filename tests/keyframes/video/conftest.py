@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cache, lru_cache
+from itertools import product
 from pathlib import Path
 
 import av
@@ -140,6 +141,12 @@ SHARED = (
 )
 # Made clips whose frame i does not carry the number i: leading frames are cut away, or two are invisible.
 NOT_NUMBERED = ("edit_list.mp4", "hevc_cut_at_cra.mp4", "vp8_hidden.webm")
+# `make test` reads the others over one road, the long ones over none.
+_ON_EVERY_ROAD = (
+    "constant.mp4", "open_gop.mp4", "intra_refresh.mp4", "variable_rate.mp4", "edit_list.mp4", "turned_90.mp4",
+    "h264.mkv", "h264.avi", "hevc.mp4", "vp8_hidden.webm",
+)  # fmt: skip
+_LONG = ("av1_video.mkv", "nasa_13013.mp4", "testsrc2_vp8.webm")
 
 
 @pytest.fixture
@@ -154,18 +161,32 @@ def sparse_avi(tmp_path: Path) -> Path:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test that asks for `clip` over every clip, and one that asks for `backend` over every backend."""
+    axes: dict[str, list[str]] = {}
     if "numbered_clip" in metafunc.fixturenames:
-        names = [name for name in CLIP_MAKERS if name not in NOT_NUMBERED]
-        metafunc.parametrize("numbered_clip", names, indirect=True)
+        axes["numbered_clip"] = [name for name in CLIP_MAKERS if name not in NOT_NUMBERED]
     if "clip" in metafunc.fixturenames:
-        metafunc.parametrize("clip", [*SHARED, *CLIP_MAKERS], indirect=True)
+        axes["clip"] = [*SHARED, *CLIP_MAKERS]
     suite, code = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__code__
     # A patch of this process says nothing of another; the suite over all backends has names for them.
     is_bound_here = {"monkeypatch", "backend"} & {*code.co_varnames[: code.co_argcount]}
     if suite in _SUITES_OVER_FEED and "open_video" in code.co_names and not is_bound_here:
-        metafunc.parametrize("road", ["here", "feed"], indirect=True)
+        axes["road"] = ["here", "feed"]
     if "backend" in metafunc.fixturenames:
-        metafunc.parametrize("backend", ["pyav", "torchcodec", "decord"], indirect=True)
+        axes["backend"] = ["pyav", "torchcodec", "decord"]
+    if axes:
+        values = [
+            pytest.param(*names, marks=[pytest.mark.slow] if _is_rare({*names}) else [])
+            for names in product(*axes.values())
+        ]
+        metafunc.parametrize(tuple(axes), values, indirect=True)
+
+
+def _is_rare(names: set[str]) -> bool:
+    """True for a long recorded clip, and for a rare clip over another road than the default reader in this process."""
+    clips = names & {*SHARED, *CLIP_MAKERS}
+    return not clips.isdisjoint(_LONG) or (
+        not clips <= {*_ON_EVERY_ROAD} and not names.isdisjoint({"feed", "torchcodec", "decord"})
+    )
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,6 @@ from tests.support.keyframes.clips import write_clip
 from tests.support.keyframes.damage import blank_out, claim_avi_frames, cut_off, edit_programme_map, set_display_matrix
 from tests.support.keyframes.synthetic import frame_number, write_numbered_clip
 
-pytestmark = pytest.mark.slow
-
 
 def _refusal(path: Path, *, backend: str = "pyav") -> str:
     """Return what follows the path in the error of opening it."""
@@ -223,6 +221,7 @@ def test_a_picture_turned_askew_is_refused(tmp_path):
     assert _refusal(askew).startswith("turned by an angle that is not a multiple of 90 degrees")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [0x05, 0x06, 0x15, 0x2D, 0x86, 0xEA])
 def test_a_stream_that_no_decoder_knows_ends_no_process(kind, tmp_path):
     """PyAV 15 crashes where the type of such a stream is read: SCTE-35, teletext, MPEG-H, private data."""
@@ -299,6 +298,7 @@ def _box(name: bytes, content: bytes) -> bytes:
     return (8 + len(content)).to_bytes(4, "big") + name + content
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from(["mkv", "ts", "nut", "avi"]),

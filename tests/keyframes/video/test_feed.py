@@ -90,6 +90,7 @@ def test_batches_hold_the_frames_in_order_whatever_their_size(decode_processes, 
         assert numbers_in(video.batches(np.arange(0, 200, step), size)) == list(range(0, 200, step))
 
 
+@pytest.mark.slow
 def test_frames_of_recorded_sizes_are_the_readers_to_the_bit(decode_processes, tmp_path):
     for width, height in ((640, 360), (1280, 720)):
         path = write_long_clip(tmp_path / f"{height}.mp4", 4, width=width, height=height, fps=10, segment_seconds=1)
@@ -318,6 +319,7 @@ def test_processes_load_no_torch_and_need_no_shared_memory_of_a_container(video_
             assert "/dev/shm" not in maps.read_text()
 
 
+@pytest.mark.slow
 def test_memory_and_files_do_not_grow_with_the_number_of_videos(tmp_path, video_path):
     paths = [tmp_path / f"{number}.mp4" for number in range(60)]
     for path in paths:

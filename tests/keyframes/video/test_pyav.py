@@ -12,13 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
+import av
 import numpy as np
 import pytest
 
 from focus_eval.core.errors import UnknownName, VideoError
 from focus_eval.keyframes.video import open_video
-from focus_eval.keyframes.video.packets import average_rate
+from focus_eval.keyframes.video.packets import StartTest, average_rate
 from focus_eval.keyframes.video.pyav import PyAVReader
+from tests.support.keyframes.clip_files import split_units
 from tests.support.keyframes.synthetic import frame_number, repeat_clip, write_numbered_clip
 
 
@@ -249,9 +251,34 @@ def _peak_mib(path) -> int:
     return int(result.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from /proc")
 def test_memory_does_not_grow_with_the_length(tmp_path):
     short = write_numbered_clip(tmp_path / "short.mp4", 120, width=320, height=180, gop=30)
     long = repeat_clip(short, tmp_path / "long.mp4", n_times=100)
     # 12000 frames of 320 x 180 are 1977 MiB as RGB; their index is below 1 MiB.
     assert _peak_mib(long) - _peak_mib(short) < 20
+
+
+def test_second_fields_are_known_where_the_header_alone_has_the_parameters(shared, tmp_path):
+    """Of a camera's fields in MP4, without the parameter sets that its first packet has, too."""
+    with av.open(str(shared("data/faults") / "fields_apart.mts")) as clip, av.open(str(tmp_path / "a.mp4"), "w") as out:
+        template = clip.streams.video[0]
+        stream = out.add_stream_from_template(template)
+        for packet in clip.demux(template):
+            if packet.size:
+                packet.stream = stream
+                out.mux_one(packet)
+    with av.open(str(tmp_path / "a.mp4")) as clip:
+        extradata = clip.streams.video[0].codec_context.extradata
+        pictures = [(bytes(packet), packet.is_keyframe) for packet in clip.demux(video=0) if packet.size]
+    test, n_removed, is_second = StartTest("h264", extradata), 0, []
+    for picture, is_keyframe in pictures:
+        units = [*split_units(picture)]
+        kept = [unit for unit in units if unit[0] & 31 not in (7, 8)]
+        n_removed += len(units) - len(kept)
+        packet = av.Packet(b"".join(len(unit).to_bytes(4, "big") + unit for unit in kept))
+        packet.is_keyframe = is_keyframe
+        is_second.append(test.look_at(packet)[1])
+    assert n_removed > 0
+    assert is_second == [False, True] * (len(pictures) // 2)

@@ -51,6 +51,7 @@ def test_the_same_frames_give_the_same_file(tmp_path):
     assert first.read_bytes() == second.read_bytes()
 
 
+@pytest.mark.slow
 def test_narrow_pictures_give_the_same_bytes_every_time(tmp_path):
     """Where x264's macroblock tree gives other bytes now and then, on a processor with AVX-512."""
     frames, contents = list(moving_texture(31, width=64, height=36)), set()

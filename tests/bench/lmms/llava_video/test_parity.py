@@ -27,7 +27,7 @@ def mistakes(recording, tmp_path_factory):
     return measure_mistakes(recording, tmp_path_factory.mktemp("mistakes"))
 
 
-@pytest.fixture(scope="module", params=["sdpa", "eager"])
+@pytest.fixture(scope="module", params=["sdpa", pytest.param("eager", marks=pytest.mark.slow)])
 def deviations(request, recording, tmp_path_factory):
     return measure_all(recording, tmp_path_factory.mktemp("all"), attn_implementation=request.param)
 

@@ -135,6 +135,7 @@ def test_the_questions_that_tell_two_samplers_apart_come_first(opened, page_file
     assert listed == sorted((round(value) for value in seconds.values()), reverse=True)[:40]
 
 
+@pytest.mark.slow
 def test_radii_are_drawn_only_where_they_tell_clips_apart(opened, by_length_run, tmp_path):
     def with_radius(row, radius):
         clips = [[*clip[:4], None if clip[3] is None else radius, clip[5]] for clip in row.clips]
@@ -197,6 +198,7 @@ def test_a_click_on_a_heading_sorts_a_table_by_its_numbers(opened, page_file):
     assert table.locator("tbody tr").all_inner_texts() == original_rows
 
 
+@pytest.mark.slow
 def test_a_click_on_a_frame_shows_it_large_and_arrows_go_on(opened, page_file):
     browser = opened(page_file)
     frames = browser.page.locator("#detail .frames").first.locator(".enlarge")
@@ -218,6 +220,7 @@ def test_of_many_samplers_the_well_known_ones_are_drawn_first(tmp_path):
     assert len(browser.index["series"]) == 8
 
 
+@pytest.mark.slow
 def test_keys_move_from_question_to_question(opened, page_file):
     browser = opened(page_file)
     title = browser.page.locator("#detail h3")
@@ -235,6 +238,7 @@ def test_keys_move_from_question_to_question(opened, page_file):
     assert browser.page.evaluate("document.activeElement.getAttribute('aria-current')") == "true"
 
 
+@pytest.mark.slow
 def test_an_address_opens_its_question(opened, page_file):
     browser = opened(page_file)
     browser.page.goto(page_file.as_uri() + "#q=longvideobench%2Fq00050")
@@ -242,7 +246,10 @@ def test_an_address_opens_its_question(opened, page_file):
     browser.page.wait_for_function("document.querySelector('#detail h3').textContent.includes('scene 50')")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (820, "dark"), (1360, "light")])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [(390, "light"), *(pytest.param(*at, marks=pytest.mark.slow) for at in ((820, "dark"), (1360, "light")))],
+)
 def test_no_width_scrolls_sideways(opened, page_file, width, scheme):
     browser = opened(page_file, viewport={"width": width, "height": 850}, color_scheme=scheme)
     assert browser.page.evaluate("document.documentElement.scrollWidth") <= width
@@ -256,7 +263,7 @@ def test_no_width_scrolls_sideways(opened, page_file, width, scheme):
     assert (browser.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)") != dark
 
 
-@pytest.mark.parametrize("width", [390, 1360])
+@pytest.mark.parametrize("width", [390, pytest.param(1360, marks=pytest.mark.slow)])
 def test_the_first_chart_is_whole_at_the_width_of_a_phone_and_of_a_desk(opened, page_file, width):
     browser = opened(page_file, viewport={"width": width, "height": 844})
     (figure,) = [item for item in browser.page.locator(".lead figure").all() if item.is_visible()]
@@ -268,6 +275,7 @@ def test_the_first_chart_is_whole_at_the_width_of_a_phone_and_of_a_desk(opened, 
     assert figure.locator("svg text").first.bounding_box()["height"] >= 9
 
 
+@pytest.mark.slow
 def test_on_a_phone_a_question_replaces_the_list_and_back_returns(opened, page_file):
     browser = opened(page_file, viewport={"width": 390, "height": 844})
     browser.page.locator("#list button").nth(2).click()
@@ -277,6 +285,7 @@ def test_on_a_phone_a_question_replaces_the_list_and_back_returns(opened, page_f
     assert browser.page.locator("#list").is_visible()
 
 
+@pytest.mark.slow
 def test_the_printed_page_has_tables_and_the_question_but_no_controls(opened, page_file):
     browser = opened(page_file)
     browser.page.emulate_media(media="print")
@@ -300,6 +309,7 @@ def test_questions_that_are_markup_stay_text(opened, hostile_run, tmp_path):
     assert len([url for url in browser.requests if not url.startswith("data:")]) == 1
 
 
+@pytest.mark.slow
 def test_a_page_opens_on_the_question_on_which_the_pair_differs_most(opened, by_length_run, tmp_path):
     ids = ("q00002", "q00003")  # both right on the first, one of them on the second
     parts = [
@@ -354,6 +364,7 @@ def test_unbeaten_are_those_that_find_more_than_all_that_cost_no_more():
     assert [point.label for point in unbeaten(points)] == ["free", "good", "dear"]
 
 
+@pytest.mark.slow
 def test_a_folded_table_shows_the_rows_with_every_word(opened, page_file):
     browser = opened(page_file)
     table = browser.page.locator(".sifted").first
@@ -368,6 +379,7 @@ def test_a_folded_table_shows_the_rows_with_every_word(opened, page_file):
     assert table.locator("tbody tr:visible").count() == expected < len(rows)
 
 
+@pytest.mark.slow
 def test_an_enlarged_frame_plays_its_video_from_there_or_says_that_it_is_gone(opened, by_length_run, tmp_path):
     from tests.bench.report.page.conftest import pictures
 
@@ -383,6 +395,7 @@ def test_an_enlarged_frame_plays_its_video_from_there_or_says_that_it_is_gone(op
     assert any(url.endswith(rows[0].video) for url in browser.requests)
 
 
+@pytest.mark.slow
 def test_a_chart_is_one_tab_stop_and_arrows_say_its_points(opened, page_file):
     page = opened(page_file).page
     chart = page.locator("figure:has(.point)").first
@@ -397,6 +410,7 @@ def test_a_chart_is_one_tab_stop_and_arrows_say_its_points(opened, page_file):
     assert chart.locator(".point[tabindex='0']").get_attribute("aria-label") == labels[2]
 
 
+@pytest.mark.slow
 def test_the_first_button_that_says_something_has_the_focus_in_a_large_frame(opened, page_file):
     page = opened(page_file).page
     page.locator("#detail .frames .enlarge").first.press("Enter")
