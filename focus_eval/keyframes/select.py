@@ -260,7 +260,7 @@ class KeyframeSelector:
                 check_query(question.query, selector.encoder)
             requests = [QuestionRequest(selector=selector, question=question) for question in questions]
             if progress is not None:
-                progress.expect(len(requests) * selector.expected_pulls(info))
+                progress.expect(len(requests) * selector.expected_pulls(info, n_frames=reader.info.n_frames))
             on_pulls = progress.advance if progress is not None else None
             outcomes = choose_on_video(reader, requests, on_pulls=on_pulls, at_once=QUERIES_AT_ONCE)
         selections = []

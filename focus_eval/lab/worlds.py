@@ -90,8 +90,8 @@ class World:
         cluster_seconds: range of the length, log-uniform, of one stretch that holds all events of a question. The
             stretch replaces `related_seconds`. None: events lie anywhere in the video.
         evidence: benchmarks whose evidence is imitated (see `EVIDENCE_SHAPES`), each for an equal share of the
-            questions.
-            Replaces `events`, `event_seconds`, `evidence_at` and `cluster_seconds`.
+            questions. Replaces `events`, `event_seconds`, `evidence_at` and `cluster_seconds`; only look-alikes still
+            take their lengths from `event_seconds`.
         encoder_quality: factor on the height of everything related to the question.
         location, scale, skew: parameters of the marginal; with skew above 0 the long tail is at high relevance.
         location_spread: standard deviation of the location over questions.

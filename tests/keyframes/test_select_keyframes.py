@@ -209,11 +209,16 @@ def test_without_a_query_the_summary_is_even_and_shows_no_picture_twice():
     assert summary.facts["twins_replaced"] == 1
 
 
-def test_the_sheet_of_a_variable_rate_draws_pulls_at_the_times_of_the_file(tmp_path):
-    path = tmp_path / "late.mp4"
+def write_late_clip(path):
+    """Write 20 frames of which the second ten come eight seconds late."""
     with ClipWriter(path, width=64, height=48, fps=10) as writer:
         for number in range(20):
             writer.write(picture(number), ticks=number + 80 * (number >= 10))
+    return path
+
+
+def test_the_sheet_of_a_variable_rate_draws_pulls_at_the_times_of_the_file(tmp_path):
+    path = write_late_clip(tmp_path / "late.mp4")
     selection = select_keyframes(path, query="a bar", k=2, encoder="offline:size=64")
     bars = selection.sheet.axes[-1].collections[0].get_segments()
     expected = [number / 10 + 8 * (number >= 10) for number in range(20)]
@@ -319,21 +324,32 @@ class WithoutEmbed:
         """Close nothing."""
 
 
+class Bar:
+    """Progress that keeps its numbers."""
+
+    def __init__(self):
+        self.expected, self.advances = [], []
+
+    def expect(self, n_pulls):
+        """Take the number of pulls, before the first."""
+        assert not self.advances
+        self.expected.append(n_pulls)
+
+    def advance(self, n_pulls):
+        """Take the size of a batch."""
+        self.advances.append(n_pulls)
+
+
 def test_progress_is_told_the_expected_pulls_and_then_each_batch(clip):
-    class Bar:
-        def __init__(self):
-            self.expected, self.advances = [], []
-
-        def expect(self, n_pulls):
-            assert not self.advances
-            self.expected.append(n_pulls)
-
-        def advance(self, n_pulls):
-            self.advances.append(n_pulls)
-
     select_keyframes(clip, query=["a bar", "noise"], k=4, sampler="topk", encoder="offline", progress=(bar := Bar()))
     # One frame a second of six seconds, for each query.
     assert sum(bar.expected) == sum(bar.advances) == 12
+
+
+def test_progress_of_a_variable_rate_expects_the_frames_of_the_file(tmp_path):
+    path = write_late_clip(tmp_path / "late.mp4")
+    select_keyframes(path, query="a bar", k=2, encoder="offline:size=64", progress=(bar := Bar()))
+    assert sum(bar.expected) == sum(bar.advances) == 20
 
 
 WRONG = {

@@ -99,7 +99,7 @@ def download(checkpoint: Checkpoint) -> None:
             checkpoint.repository, revision=checkpoint.revision, allow_patterns=list(checkpoint.file_patterns)
         )
     except connection_errors as error:
-        reason = " ".join(str(error).split())[:160]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160].rstrip(". ")
         raise EncoderError(
             f"{checkpoint.name} was not downloaded ({reason}); try again, it continues, or --encoder {FALLBACK}"
         ) from error

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from focus_eval.keyframes.pipeline.rendezvous_batcher import RendezvousBatcher
 from focus_eval.keyframes.pipeline.source import OpenVideo, VideoSource
 from focus_eval.keyframes.pipeline.stretch import Stretch, VideoPart, rate_varies, shown_part, whole_part
 from focus_eval.keyframes.pipeline.timing import Meter, device_name
-from focus_eval.keyframes.rows.identity import identity_hash, selection_identity
+from focus_eval.keyframes.rows.identity import identity_hash, options_in_identity, selection_identity
 from focus_eval.keyframes.rows.records import (
     BucketOf,
     Origin,
@@ -199,7 +199,7 @@ class Selector:
         self.skips_damaged = skip_damaged
 
     @property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """Everything that can change a selection, as JSON values."""
         stretch = {} if self._stretch is None else {"stretch": vars(self._stretch)}
         timeline = {} if self._timeline == self._usual_timeline else {"timeline": self._timeline}
@@ -211,16 +211,23 @@ class Selector:
                 k=self.k,
                 seed=self.seed,
                 coarse_seed=self._coarse_seed,
-                encoder=self.encoder.name if self.encoder else "",
-                encoder_revision=self.encoder.revision if self.encoder else "",
-                scan_encoder=self.scan_encoder.name if self.scan_encoder else "",
-                scan_encoder_revision=self.scan_encoder.revision if self.scan_encoder else "",
-                llm=self.llm.model_id if self.llm else "",
-                llm_revision=self.llm.revision if self.llm else "",
+                **self._networks,
                 query=self._query,
                 inexact_backend=self._inexact_backend.get("video_backend", ""),
             )
         )
+
+    @property
+    def _networks(self) -> dict[str, str]:
+        """Names and revisions of the encoders and the model, as an `Origin` has them; "" for none."""
+        return {
+            "encoder": self.encoder.name if self.encoder else "",
+            "encoder_revision": self.encoder.revision if self.encoder else "",
+            "scan_encoder": self.scan_encoder.name if self.scan_encoder else "",
+            "scan_encoder_revision": self.scan_encoder.revision if self.scan_encoder else "",
+            "llm": self.llm.model_id if self.llm else "",
+            "llm_revision": self.llm.revision if self.llm else "",
+        }
 
     @property
     def selection_id(self) -> str:
@@ -325,13 +332,13 @@ class Selector:
         return selection_row(question, self.origin, query=query, cost=cost, bucket_of=bucket_of, error=error)
 
     @property
-    def changed_options(self) -> dict[str, Any]:
+    def changed_options(self) -> dict[str, object]:
         """Options of the sampler that are not at their defaults, without the scan encoder, which has no default."""
         default = {**type(self.sampler)().options, "scan_encoder": self.sampler.options.get("scan_encoder")}
         return {name: value for name, value in self._options.items() if value != default.get(name)}
 
     @property
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, object]:
         """Options of the sampler as rows state them: of the model's options only those that can change a reply."""
         options = self.sampler.options
         return {**options, "llm": llm_text(options["llm"])} if self.llm else options
@@ -438,14 +445,16 @@ class Selector:
         part = self._part(video.info, video.clock, name=str(video.path))
         return video.info if part is None else part.info
 
-    def expected_pulls(self, info: VideoInfo) -> int:
+    def expected_pulls(self, info: VideoInfo, *, n_frames: int) -> int:
         """Return the number of frames to score and to scan for one question, for a progress bar: others may differ.
 
         Args:
             info: as `info_of` gives it.
+            n_frames: of the file; where its rate varies, `info` counts slots of time, and several may show one frame.
         """
         sampler = self.sampler.at_cost(self.scan_cost)
-        return sampler.count_pulls(info, k=self.k) + sampler.count_scans(info, k=self.k)
+        counts = (sampler.count_pulls(info, k=self.k), sampler.count_scans(info, k=self.k))
+        return sum(min(count, n_frames) for count in counts)
 
     def n_frames_of(self, video: VideoSource) -> int:
         """Return the number of frames of the part of the video that frames are chosen from."""
@@ -473,13 +482,13 @@ class Selector:
         """The video backend if its pixels are not exact, for the row and for keys of the store."""
         return {} if gives_exact_pixels(self.backend) else {"video_backend": self.backend}
 
-    def _facts(self, query: str, selection: Selection) -> dict[str, Any]:
+    def _facts(self, query: str, selection: Selection) -> dict[str, object]:
         """Return facts that tables may note: cut queries, inexact pixels, a scripted model and so on.
 
         "pulls_off_grid" and "scans_off_grid" count frames that got the relevance of another recorded frame.
         """
         encoder, scan_encoder = self.encoder, self.scan_encoder
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             **self._inexact_backend,
             "query_cut": _is_cut(encoder, query),
             "scan_query_cut": _is_cut(scan_encoder, query),
@@ -545,17 +554,17 @@ class Selector:
     @cached_property
     def origin(self) -> Origin:
         """Sampler, encoders, options and identity, the same for every question."""
-        identity = self.identity
-        query = {"query": identity["query"]} if "query" in identity else {}
-        names = ("encoder", "encoder_revision", "scan_encoder", "scan_encoder_revision", "llm", "llm_revision")
+        identity, networks = self.identity, self._networks
+        query = {"query": self._query} if "query" in identity else {}
+        names = options_in_identity(self.sampler, scan_encoder=networks["scan_encoder"], llm=networks["llm"])
         return Origin(
             selection_id=identity_hash(identity),
             sampler=self.sampler.name,
             k=self.k,
             seed=self.seed,
-            options={**{name: self._options[name] for name in identity["options"]}, **query},
+            options={**{name: self._options[name] for name in names}, **query},
             changed_options={**self.changed_options, **query},
-            **{name: identity.get(name, "") for name in names},
+            **networks,
             role=self.sampler.role,
         )
 

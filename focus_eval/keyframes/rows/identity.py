@@ -108,16 +108,21 @@ def selection_identity(
         **{name: value for name, value in unusual.items() if value},
         "sampler": sampler.name,
         "sampler_version": sampler.version,
-        "options": {
-            **sampler.identifying_options,
-            **({"scan_encoder": scan_encoder} if scan_encoder else {}),
-            **({"llm": llm} if llm else {}),
-        },
+        "options": options_in_identity(sampler, scan_encoder=scan_encoder, llm=llm),
         "encoder": encoder,
         "encoder_revision": encoder_revision,
         "k": k,
         "seed": seed,
         "coarse_seed": coarse_seed,
+    }
+
+
+def options_in_identity(sampler: HasIdentity, *, scan_encoder: str = "", llm: str = "") -> dict[str, object]:
+    """Return the sampler's options that can change the frames, with the names of its scan encoder and its model."""
+    return {
+        **sampler.identifying_options,
+        **({"scan_encoder": scan_encoder} if scan_encoder else {}),
+        **({"llm": llm} if llm else {}),
     }
 
 

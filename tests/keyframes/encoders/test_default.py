@@ -109,7 +109,8 @@ def test_two_processes_that_download_at_once_both_get_it(tmp_path, repository):
 def test_without_a_connection_one_line_says_so(tmp_path):
     *_, refusal = choose(tmp_path, "yes")
     assert refusal.startswith(f"refused {OFFERED.name} was not downloaded (")
-    assert "--encoder offline" in refusal
+    assert refusal.endswith("); try again, it continues, or --encoder offline")
+    assert "snapshot" not in refusal, "the hub's advice, cut off"
     assert choose(tmp_path, "no") == [OFFERED.name, "offline"]
 
 
