@@ -1,6 +1,6 @@
 """A session with a loaded model: batches of questions with their frames in, replies out.
 
-    session = WrapperSession(model)
+    session = WrapperSession(model, decode_gigabytes=4.0)
     replies = session.ask(framed_questions)
 
 The model is a wrapper of lmms-eval behind `lmms.adapter.FrameAdapter`. A session has no sampler: its caller gives the
@@ -34,7 +34,7 @@ from focus_eval.bench.answering.questions import (
 from focus_eval.bench.answering.tracing import GenerateTrace, end_of_prompt, prompt_record
 from focus_eval.bench.answering.wrapper import Wrapper
 from focus_eval.bench.benchmarks.subtitles import Prompt
-from focus_eval.core.errors import AnswerError, InvalidInput, RunError, is_device_failure
+from focus_eval.core.errors import AnswerError, RunError, is_device_failure
 from focus_eval.keyframes.rows.records import error_line
 from focus_eval.keyframes.subtitles.prompts import OTHER_FRAMES
 
@@ -44,16 +44,14 @@ class WrapperSession:
 
     Args:
         model: the wrapper.
-        max_frames: limit of frames per question, for which the wrapper was loaded.
         decode_gigabytes: memory for the frames of all batches in work.
 
     Attributes:
         device: lock on the model's device, held while the model or an encoder on the same GPU computes.
     """
 
-    def __init__(self, model: Wrapper, *, max_frames: int, decode_gigabytes: float) -> None:
+    def __init__(self, model: Wrapper, *, decode_gigabytes: float) -> None:
         self.model = model
-        self.max_frames = max_frames
         self.max_bytes = decode_gigabytes * 1e9
         self.device = threading.Lock()
         self._processors = OwnProcessors()
@@ -67,12 +65,6 @@ class WrapperSession:
     def close(self) -> None:
         """Release the model."""
         self.model.close()
-
-    def check_frames(self, frames: int) -> None:
-        """Raise InvalidInput if `frames` is more than the model was loaded for."""
-        if frames > self.max_frames:
-            name = self.model.model_id
-            raise InvalidInput(f"{frames} frames asked, {name} was loaded for at most {self.max_frames}")
 
     def make_ready(self, framed: FramedQuestion) -> FramedQuestion:
         """Return the question with its frames in the wrapper's own form, which may take less memory."""

@@ -195,9 +195,7 @@ class FrameAdapter:
         self._wrapper_arguments = wrapper_arguments
         self._rank_and_world = patches.rank_and_world()
         self.check_loaded()
-        self.session = WrapperSession(
-            self, max_frames=self.frame_limit(wrapper_arguments), decode_gigabytes=options.decode_gigabytes
-        )
+        self.session = WrapperSession(self, decode_gigabytes=options.decode_gigabytes)
 
     # Members that an adapter may override.
 
@@ -298,7 +296,8 @@ class FrameAdapter:
             options: frame policy, answer parsing, error share and the rest; those of the constructor by default.
         """
         options = options or self.adapter_options
-        self.session.check_frames(frames)
+        if frames > (limit := self.frame_limit(self._wrapper_arguments)):
+            raise InvalidInput(f"{frames} frames asked, {self.model_id} was loaded for at most {limit}")
         # Close the rows of the last selection, so that other processes may use its folder.
         if hasattr(self, "context"):
             self.context.record.close()

@@ -227,7 +227,6 @@ class AnswerWorker:
     def _work(self, session: WrapperSession, spec: AnswerSpec, requests: Sequence[object]) -> CellQuestions:
         """The questions of a cell, whose frames its selection has chosen; its file of rows is opened once."""
         chooser = GivenRows(self._selections(spec))
-        session.check_frames(spec.selection.k)
         subtitles = session.model.subtitle_options(spec.model.subtitles, spec.model.subtitle_layout)
         questions = [
             read_request(
