@@ -46,6 +46,7 @@ from focus_eval.bench.lmms.tasks import NO_ANSWER
 from focus_eval.core.errors import InvalidInput
 from focus_eval.keyframes.encoders.store import RelevanceStore
 from focus_eval.keyframes.video.feed import DecodeProcesses, n_processes_for
+from focus_eval.keyframes.video.scan import KeptScans, ScanMemory
 
 if TYPE_CHECKING:
     from lmms_eval.api.instance import GenerationOutput, Instance
@@ -359,6 +360,10 @@ class FrameAdapter:
             context.chooser.begin(all_questions, self.task_dict)
         paths = [question.path for question in all_questions if question.path is not None]
         cores = own_cores()
+        kept: KeptScans | None = context.store
+        if kept is None and not self.session.answers_one_by_one:
+            # Batches span videos, so each video is opened again to read its frames; it need not be scanned again.
+            kept = ScanMemory()
         processes = DecodeProcesses(n_processes_for(paths, cores))
         answers = answer(
             self.session,
@@ -366,7 +371,7 @@ class FrameAdapter:
                 CellQuestions(cell=cell, chooser=context.chooser, questions=questions)
                 for cell, questions in work.items()
             ],
-            open_video=partial(processes.open_video, backend=context.options.backend, kept=context.store),
+            open_video=partial(processes.open_video, backend=context.options.backend, kept=kept),
             cores=cores,
         )
         # tqdm ignores TQDM_DISABLE when `disable` is given.

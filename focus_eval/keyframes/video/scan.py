@@ -356,6 +356,21 @@ class KeptScans(Protocol):
         ...
 
 
+class ScanMemory:
+    """Keeps the scans of all videos that a run opens, in memory: about 1 kB for 1,000 frames."""
+
+    def __init__(self) -> None:
+        self._content: dict[tuple[Path, FileState], bytes] = {}
+
+    def kept_scan(self, path: Path, state: FileState) -> bytes | None:
+        """As in `KeptScans`."""
+        return self._content.get((path, state))
+
+    def keep_scan(self, path: Path, state: FileState, content: bytes) -> None:
+        """As in `KeptScans`."""
+        self._content[path, state] = content
+
+
 def scan_video(path: Path, *, store: KeptScans | None = None, scan_new: Callable[[Path], Scan] | None = None) -> Scan:
     """Scan a video file, or return its cached scan if path, size, time of change and inode are the same.
 

@@ -66,16 +66,19 @@ def counts(monkeypatch):
     return counts_by_name
 
 
-@pytest.mark.parametrize("sampler", ["uniform", "topk"])
+@pytest.mark.parametrize(("sampler", "batch"), [("uniform", 1), ("topk", 1), ("topk", 4)])
 def test_a_video_is_opened_and_scanned_once_and_a_cell_identified_once(
-    qwen, evaluate, many_videos, tools, tmp_path, counts, sampler
+    qwen, evaluate, many_videos, tools, tmp_path, monkeypatch, counts, sampler, batch
 ):
+    monkeypatch.setattr(qwen, "batch_size_per_gpu", batch)
     chooser = SamplerChooser(Selector(sampler=make_sampler(sampler), encoder=Brightness(), k=2))
     qwen.show(chooser, frames=2, options=replace(qwen.adapter_options, record=str(tmp_path)))
     evaluate(qwen, ["focus_longvideobench"], data=many_videos, max_new_tokens=1)
     rows = tools.read_record(tmp_path, "answers")
     assert [row["error"] for row in rows] == [None] * N_VIDEOS
-    assert counts == {"opened": N_VIDEOS, "scanned": N_VIDEOS, "identities": 1}
+    # A batch of several questions spans videos: all frames are chosen first, and a video is opened again to be read.
+    n_openings = N_VIDEOS if batch == 1 else 2 * N_VIDEOS
+    assert counts == {"opened": n_openings, "scanned": N_VIDEOS, "identities": 1}
 
 
 def test_the_model_gets_one_batch_at_a_time_while_the_next_is_prepared(qwen, evaluate, tools, tmp_path, monkeypatch):
