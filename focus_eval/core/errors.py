@@ -7,10 +7,13 @@ True
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+# `errno` of the OSError of a place where this user may write nothing, now or later.
+NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 # Control characters, unusual line ends, bidirectional marks and lone surrogates.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import faulthandler
 import os
 import re
@@ -24,7 +23,7 @@ from rich.console import Console
 from rich.progress import Progress, Task
 from rich.text import Text
 
-from focus_eval.core.errors import InvalidInput, printable
+from focus_eval.core.errors import NO_PERMISSION, InvalidInput, printable
 
 if TYPE_CHECKING:
     pass
@@ -271,7 +270,7 @@ def naming_out(folder: Path) -> Iterator[None]:
         yield
     except (OSError, InvalidInput) as error:
         cause = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(cause, OSError) or cause.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if not isinstance(cause, OSError) or cause.errno not in NO_PERMISSION:
             raise
         if not Path(os.fsdecode(cause.filename or "")).absolute().is_relative_to(folder.absolute()):
             raise

@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from focus_eval.core.errors import DamagedFile, InvalidInput, RunError
+from focus_eval.core.errors import NO_PERMISSION, DamagedFile, InvalidInput, RunError
 from focus_eval.core.files import replace_file
 from focus_eval.core.resources import HALF_ESCAPED, whole_text, whole_texts
 from focus_eval.keyframes.rows.records import AnswerRow, RowT, SelectionRow, values_of
@@ -64,9 +64,10 @@ def name_file_in_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(
-            f"{path}: cannot be written ({error.strerror or error}); run again when it can, finished rows are kept"
-        ) from error
+        fix = "run again when it can, finished rows are kept"
+        if error.errno in NO_PERMISSION:
+            fix = "name another folder, or allow writing to this one"
+        raise RunError(f"{path}: cannot be written ({error.strerror or error}); {fix}") from error
 
 
 def read_rows(path: Path, kind: type[RowT]) -> Iterator[RowT]:

@@ -371,6 +371,14 @@ def test_an_offered_download_is_named_once_and_not_where_nothing_was_chosen(fold
     assert n_offers == [1, 1, 0]
 
 
+def test_a_folder_that_may_not_be_written_is_named_with_the_fix(folder, tmp_path):
+    sheet = write_rows(tmp_path / "rows.csv", ROWS)
+    ran = select("--from", sheet, "--out", "/sys/keyframes", *options(folder))  # where root makes no folder either
+    assert ran.code == 2
+    assert ran.err.startswith("focus-eval: /sys/keyframes: cannot be written (")
+    assert ran.err.endswith("; name another folder, or allow writing to this one\n")
+
+
 def test_a_full_disk_ends_the_run_with_one_line_and_finished_rows_stay(folder, tmp_path):
     sheet, out = write_rows(tmp_path / "rows.csv", ROWS), tmp_path / "out"
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))"
