@@ -138,8 +138,8 @@ def crash_record(folder: Path, *, forget: bool = False) -> Iterator[None]:
             crashes.unlink()
 
 
-def record_crashes(folder: Path, *, worker: str | None = None) -> int:
-    """Record the videos that ended a process which noted its reads; print a line for each, and return their number.
+def record_crashes(folder: Path, *, worker: str | None = None) -> None:
+    """Record the videos that ended a process which noted its reads, and print a line for each.
 
     If the process had several videos open, each is read in a new process to find those that end it.
 
@@ -148,7 +148,6 @@ def record_crashes(folder: Path, *, worker: str | None = None) -> int:
         worker: glob pattern of workers' names. None: all workers, none of which may still run; notes without a crash
             are then removed too.
     """
-    n_recorded = 0
     for reading in sorted(folder.glob(f"reading-{worker or '*'}.jsonl")):
         trace = reading.with_name(reading.name.replace("reading-", "crash-", 1)).with_suffix(".txt")
         head = trace.read_text(encoding="utf-8", errors="replace")[:200] if trace.exists() else ""
@@ -165,11 +164,9 @@ def record_crashes(folder: Path, *, worker: str | None = None) -> int:
                 with (folder / CRASHES_NAME).open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"video": video, "signal": number}) + "\n")
                 print(f"{video}: reading this file ended the process (signal {number})", file=sys.stderr, flush=True)
-                n_recorded += 1
         # Remove the notes last: if this process is killed before, the next start only records the crash twice.
         reading.unlink()
         trace.unlink(missing_ok=True)
-    return n_recorded
 
 
 class _Line(TypedDict, total=False):

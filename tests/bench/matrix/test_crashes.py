@@ -183,9 +183,9 @@ def test_a_process_that_was_killed_from_outside_blames_no_video(matrix_file, tmp
     noting = noting_reads(tmp_path, "local")
     noting.__enter__()
     with open_video(matrix_file.parent / FAULTY):
-        assert record_crashes(tmp_path, worker="local") == 0
+        record_crashes(tmp_path, worker="local")
         assert (tmp_path / "reading-local.jsonl").exists(), "of a process that may run"
-        assert record_crashes(tmp_path) == 0
+        record_crashes(tmp_path)
     assert not (tmp_path / "crashes.jsonl").exists()
     noting.__exit__(None, None, None)
 
@@ -205,7 +205,8 @@ def test_a_video_that_was_closed_is_not_to_blame(matrix_file, tmp_path):
     notes = [{"video": str(matrix_file.parent / name), "open": is_open} for name, is_open in opened]
     (tmp_path / "reading-w.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
     (tmp_path / "crash-w.txt").write_text("Fatal Python error: Segmentation fault\n\nCurrent thread")
-    assert record_crashes(tmp_path) == 1, "the only open one, which is not read again"
+    record_crashes(tmp_path)
+    # One line, of the only open video, which is not read again.
     assert json.loads((tmp_path / "crashes.jsonl").read_text())["video"] == notes[2]["video"]
 
 
@@ -213,7 +214,7 @@ def test_a_recorded_video_is_refused_only_where_reads_are_noted(matrix_file, tmp
     video = matrix_file.parent / FAULTY
     (tmp_path / "reading-w.jsonl").write_text(json.dumps({"video": str(video), "open": True}) + "\n{torn")
     (tmp_path / "crash-w.txt").write_text("Fatal Python error: Segmentation fault\n\nCurrent thread")
-    assert record_crashes(tmp_path, worker="w") == 1
+    record_crashes(tmp_path, worker="w")
     refusal = r"ended the process \(signal 11\); re-encode it, or run again with --retry-errors"
     with crash_record(tmp_path), noting_reads(tmp_path, "other"), pytest.raises(VideoError, match=refusal):
         open_video(video)
