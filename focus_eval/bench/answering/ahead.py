@@ -45,7 +45,7 @@ def n_lanes(cores: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Batch:
+class QuestionBatch:
     """Questions of one cell that go to the model together; their frames take `n_bytes`, reserved in the queue."""
 
     cell: Cell
@@ -61,8 +61,8 @@ class Place:
         idle_seconds: time that the model waited for the batch.
     """
 
-    def __init__(self, queue: AnswerQueue, batch: Batch) -> None:
-        self.batch: Batch | None = batch
+    def __init__(self, queue: AnswerQueue, batch: QuestionBatch) -> None:
+        self.batch: QuestionBatch | None = batch
         self.answered: tuple[Cell, AnsweredBatch] | None = None
         self.is_done = self.has_model = False
         self.waited_seconds = self.idle_seconds = 0.0
@@ -129,7 +129,7 @@ class AnswerQueue:
             self._n_bytes -= n_bytes
             self._changed.notify_all()
 
-    def put(self, batch: Batch) -> Place:
+    def put(self, batch: QuestionBatch) -> Place:
         """Append a batch, once there are few enough. Raises RunError if the run ends first."""
         place = Place(self, batch)
         with self._changed:
@@ -196,8 +196,8 @@ class AnswerQueue:
 
 
 def answer_ahead(
-    read: Callable[[AnswerQueue], Iterator[Batch]],
-    answer: Callable[[Batch, Place], AnsweredBatch],
+    read: Callable[[AnswerQueue], Iterator[QuestionBatch]],
+    answer: Callable[[QuestionBatch, Place], AnsweredBatch],
     *,
     at_once: int | None,
     cores: int,

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 
-from focus_eval.bench.answering.ahead import AnsweredBatch, AnswerQueue, Batch, Place, answer_ahead
+from focus_eval.bench.answering.ahead import AnsweredBatch, AnswerQueue, Place, QuestionBatch, answer_ahead
 from focus_eval.bench.answering.questions import ModelReply, TaskQuestion
 from focus_eval.bench.answering.session import WrapperSession
 from focus_eval.bench.answering.stream import CellQuestions, FrameStream, OpenVideo
@@ -46,7 +46,7 @@ def answer(
         RunError: a failure of the device, of the service or of the disk. The rows of answered questions are written.
     """
 
-    def read(queue: AnswerQueue) -> Iterator[Batch]:
+    def read(queue: AnswerQueue) -> Iterator[QuestionBatch]:
         return FrameStream(session, open_video, queue).batches(work)
 
     answered_batches = answer_ahead(
@@ -66,7 +66,7 @@ def answer(
                 yield WrittenAnswer(task_question=framed.task_question, reply=reply, row=row)
 
 
-def _ask(session: WrapperSession, batch: Batch, place: Place) -> AnsweredBatch:
+def _ask(session: WrapperSession, batch: QuestionBatch, place: Place) -> AnsweredBatch:
     """Ask a batch; return its questions, without their pixels, each with the reply."""
     questions = [session.make_ready(framed) for framed in batch.questions]
     # The adapter may have made the frames smaller, which leaves memory for other batches.

@@ -1,4 +1,8 @@
-"""The stream of batches for the model: each video is opened once, its frames are chosen, read and handed on."""
+"""The stream of batches for the model: each video is opened once, its frames are chosen, read and handed on.
+
+Batches of several questions span videos. Then the frames of all questions are chosen first, and a video is opened again
+for each batch that shows it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from focus_eval.bench.answering.ahead import AnswerQueue, Batch
+from focus_eval.bench.answering.ahead import AnswerQueue, QuestionBatch
 from focus_eval.bench.answering.cell import Cell
 from focus_eval.bench.answering.choosing import Chooser, FrameChoice
 from focus_eval.bench.answering.frames import FrameBatch, frames_to_feed, read_frames, show_selection
@@ -97,7 +101,7 @@ class FrameStream:
         self._queue = queue
         self._has_logged_parts = False
 
-    def batches(self, work: Sequence[CellQuestions]) -> Iterator[Batch]:
+    def batches(self, work: Sequence[CellQuestions]) -> Iterator[QuestionBatch]:
         """Yield a batch for each question, video by video; or the stock wrapper's batches of several questions."""
         work_by_video: dict[Path | None, list[CellQuestions]] = {}
         for item in work:
@@ -119,7 +123,7 @@ class FrameStream:
         for item in work:
             yield from self._stock_batches(item.cell, [frames_by_question[question] for question in item.questions])
 
-    def _batches_of_video(self, path: Path | None, work: Sequence[CellQuestions]) -> Iterator[Batch]:
+    def _batches_of_video(self, path: Path | None, work: Sequence[CellQuestions]) -> Iterator[QuestionBatch]:
         """Open a video, choose its questions' frames, read them in parts that fit into memory, and yield each."""
         with ExitStack() as videos:
             video = self._opened_for(path, work, videos)
@@ -225,7 +229,7 @@ class FrameStream:
         if row.scales is None and n_keyframes > frames:
             raise InvalidInput(f"{n_keyframes} frames chosen, {model.model_id} is set to show at most {frames}")
 
-    def _read_together(self, video: _Video, part: Sequence[_ChosenFrames]) -> Iterator[Batch]:
+    def _read_together(self, video: _Video, part: Sequence[_ChosenFrames]) -> Iterator[QuestionBatch]:
         """Read the union of the frames of questions about one video, and yield a batch for each question."""
         own_bytes = [len(question.frames) * video.frame_bytes for question in part]
         union = sorted({frame for question in part for frame in question.frames})
@@ -243,13 +247,13 @@ class FrameStream:
         del shared
         self._queue.release(shared_bytes)
         for question, framed, n_bytes in zip(part, framed_questions, own_bytes, strict=True):
-            yield Batch(cell=question.cell, questions=[framed], n_bytes=n_bytes)
+            yield QuestionBatch(cell=question.cell, questions=[framed], n_bytes=n_bytes)
 
-    def _stock_batches(self, cell: Cell, questions: Sequence[_ChosenFrames]) -> Iterator[Batch]:
+    def _stock_batches(self, cell: Cell, questions: Sequence[_ChosenFrames]) -> Iterator[QuestionBatch]:
         """Yield the stock wrapper's batches of one cell; one whose frames need too much memory comes in parts."""
         for question in questions:
             if question.framed.error is not None:
-                yield Batch(cell=cell, questions=[question.framed])
+                yield QuestionBatch(cell=cell, questions=[question.framed])
         askable = {question.framed.task_question: question for question in questions if question.framed.error is None}
         for task_questions in form_batches(self._session.model, list(askable)):
             batch = [askable[task_question] for task_question in task_questions]
@@ -263,7 +267,7 @@ class FrameStream:
 
     def _read_batch(
         self, cell: Cell, batch: Sequence[_ChosenFrames], video_by_path: Mapping[Path | None, _Video]
-    ) -> Iterator[Batch]:
+    ) -> Iterator[QuestionBatch]:
         """Read the frames of one stock batch and yield it, whole or in parts that each take half of the memory."""
         videos = [video_by_path[question.framed.task_question.path] for question in batch]
         sizes = [len(question.frames) * video.frame_bytes for question, video in zip(batch, videos, strict=True)]
@@ -278,7 +282,7 @@ class FrameStream:
             n_bytes = sum(sizes[number] for number in numbers)
             self._queue.reserve(n_bytes)
             framed_questions = [_with_frames(batch[number], videos[number]) for number in numbers]
-            yield Batch(cell=cell, questions=framed_questions, n_bytes=n_bytes)
+            yield QuestionBatch(cell=cell, questions=framed_questions, n_bytes=n_bytes)
 
 
 def _with_frames(
