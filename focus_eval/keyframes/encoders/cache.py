@@ -10,7 +10,8 @@ import hashlib
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -102,6 +103,7 @@ class DuplicateCache:
         self._max_pictures = max_pictures
         self._features: OrderedDict[bytes, Features] = OrderedDict()
         self._earlier: dict[bytes, Features] = {}
+        self._underway: dict[bytes, Future[dict[bytes, Features]]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -137,7 +139,7 @@ class DuplicateCache:
 
         Args:
             pictures: uint8, n along the first axis, at least one.
-            compute: the encoder's `embed`; called at most once, with each new picture once.
+            compute: the encoder's `embed`; called with each new picture once, unless another thread computes it now.
         """
         hashes = [_hash(picture) for picture in pictures]
         with self._lock:
@@ -148,10 +150,9 @@ class DuplicateCache:
         computed[first] = True
         earlier = {hashes[at]: self._earlier[hashes[at]] for at in first.tolist() if hashes[at] in self._earlier}
         features_by_hash |= earlier
-        unseen = np.array([at for at in first.tolist() if hashes[at] not in earlier], dtype=np.intp)
-        if unseen.size:
-            fresh = compute(pictures if unseen.size == len(hashes) else pictures[unseen])
-            features_by_hash.update((hashes[at], row.copy()) for at, row in zip(unseen.tolist(), fresh, strict=True))
+        unseen = {hashes[at]: at for at in first.tolist() if hashes[at] not in earlier}
+        while missing := {digest: at for digest, at in unseen.items() if digest not in features_by_hash}:
+            features_by_hash |= self._computed_once(missing, pictures, compute)
         with self._lock:
             for digest in hashes:
                 self._features[digest] = features_by_hash[digest]
@@ -159,6 +160,32 @@ class DuplicateCache:
             while len(self._features) > self._max_pictures:
                 self._features.popitem(last=False)
         return np.stack([features_by_hash[digest] for digest in hashes]), computed
+
+    def _computed_once(
+        self, missing: Mapping[bytes, int], pictures: Pixels, compute: Callable[[Pixels], Features]
+    ) -> dict[bytes, Features]:
+        """The features of the pictures at the places `missing`, less those that another thread failed to compute."""
+        own, features = Future[dict[bytes, Features]](), dict[bytes, Features]()
+        with self._lock:
+            others = {self._underway[digest] for digest in missing if digest in self._underway}
+            places = {digest: at for digest, at in missing.items() if digest not in self._underway}
+            self._underway.update(dict.fromkeys(places, own))
+        try:
+            if places:
+                numbers = list(places.values())
+                fresh = compute(pictures if len(numbers) == len(pictures) else pictures[numbers])
+                features = {digest: row.copy() for digest, row in zip(places, fresh, strict=True)}
+        finally:
+            with self._lock:
+                self._features.update(features)
+                for digest in places:
+                    del self._underway[digest]
+            own.set_result(features)
+        # Wait only after the own pictures are computed, so that no two threads wait for each other.
+        for other in others:
+            computed = other.result()
+            features |= {digest: computed[digest] for digest in missing if digest in computed}
+        return features
 
 
 @lru_cache(maxsize=4)

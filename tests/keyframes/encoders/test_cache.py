@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pytest
@@ -122,6 +123,30 @@ def test_each_picture_is_embedded_once_also_within_a_batch():
     _, computed = duplicates.embed(pictures_of([3, 4]), embedder)
     assert computed.tolist() == [False, True]
     assert embedder.asked == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_failing", [False, True])
+def test_threads_embed_a_picture_once_and_take_over_what_another_failed_at(is_failing):
+    duplicates, embedder = DuplicateCache(), Embedder()
+    begun, may_end = threading.Event(), threading.Event()
+
+    def embed_late(pictures):
+        begun.set()
+        assert may_end.wait(60)
+        if is_failing:
+            raise MemoryError
+        return embedder(pictures)
+
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(duplicates.embed, pictures_of([1, 2]), embed_late)
+        assert begun.wait(60)
+        others = [pool.submit(duplicates.embed, pictures_of([2, 3]), embedder) for _ in range(2)]
+        assert not wait(others, timeout=0.2).done
+        may_end.set()
+        assert isinstance(first.exception(60), MemoryError) == is_failing
+        for other in others:
+            np.testing.assert_array_equal(other.result(60)[0][:, 0], np.float32([2, 3]))
+    assert sorted(embedder.asked) == ([2, 3] if is_failing else [1, 2, 3])
 
 
 def test_a_picture_of_another_shape_is_another_picture():

@@ -80,6 +80,9 @@ class ZeroShotAnswerer(lmms):  # type: ignore[misc]
             raise AnswerError("focus_zero_shot has no sampling of its own: set sampler=")
         pixels = video.frame_batch.take()
         self._trace.frames = [len(pixels)]
+        if self.scorer.needs_gpu:
+            # Questions take turns: each may fill the memory of a GPU, and on the processor all its cores.
+            self._trace.take_model()
         with self._trace.generating():
             return self.read(self._questions[task, split, doc_id], pixels)
 
@@ -127,6 +130,7 @@ class FocusZeroShot(FrameAdapter, ZeroShotAnswerer):
     model_id: ClassVar[str] = "focus_zero_shot"
     frames_argument: ClassVar[str] = "max_num_frames"
     largest_batch: ClassVar[int | None] = 1
+    prepares_ahead: ClassVar[bool] = True
     own_options: ClassVar[type | None] = AnswererOptions
 
     def prepare(self, adapter_arguments: object, wrapper_arguments: dict[str, object]) -> str:
