@@ -194,12 +194,12 @@ class FakeGpuScorer(BlipScorer):
 
     def _launched(self, seconds: float, launch: Any) -> tuple[Any, float]:
         """Return what a function that launches operations returns, and when the device has computed them."""
-        takes, waited = self.counter.of_thread() if self.counter else (0.0, 0.0)
+        n_acquired, waited = self.counter.of_thread() if self.counter else (0.0, 0.0)
         started, cpu_started = time.perf_counter(), time.thread_time()
         result = launch()
         takes_after, waited_after = self.counter.of_thread() if self.counter else (0.0, 0.0)
         cpu_seconds, wait_seconds = time.thread_time() - cpu_started, waited_after - waited
-        self.takes += takes_after - takes
+        self.takes += takes_after - n_acquired
         self.wait_seconds += wait_seconds
         self.launch_cpu_seconds += cpu_seconds
         begins = max(started, self._free_at)

@@ -213,8 +213,8 @@ def measure_fake(args: argparse.Namespace) -> int:
         if not all(of_road["same_keyframes"] for of_road in figures.values()):
             sys.exit("the keyframes differ: nothing is recorded")
         values = {
-            (what, unit): figures[road][name]
-            for road, what in (("threads", "threads of the worker"), ("processes", "processes of their own"))
+            (decoder, unit): figures[road][name]
+            for road, decoder in (("threads", "threads of the worker"), ("processes", "processes of their own"))
             for name, unit in _UNITS.items()
         }
         record("feed", values, of_machine=args.record, command="python -m scripts.speed.feed --fake --threads")
@@ -237,9 +237,9 @@ def _fake_run(folder: Path, clips: list[Path], encoder: fake_gpu.FakeGpuScorer, 
     with _decoding_in(road, _FAKE_CORES):
         for _ in range(2):  # the first starts the processes, which takes two cores longer than sixteen
             encoder.reset()
-            takes, cpu = counter.acquisitions(), time.process_time()
+            n_acquired, cpu = counter.acquisitions(), time.process_time()
             outcome = run_worker(folder, clips, encoder, setting, on_row=note)[0]
-            takes, cpu = counter.acquisitions() - takes, time.process_time() - cpu
+            n_acquired, cpu = counter.acquisitions() - n_acquired, time.process_time() - cpu
     n = encoder.n_frames
     waits = {
         "lock_waits_us": round(1e6 * encoder.wait_seconds / max(encoder.takes, 1), 2),
@@ -250,7 +250,7 @@ def _fake_run(folder: Path, clips: list[Path], encoder: fake_gpu.FakeGpuScorer, 
         "seconds": round(outcome.seconds, 2),
         "frames_a_second": round(n / outcome.seconds, 1),
         "device_clock_ratio": round(encoder.seconds / encoder.seconds_alone(), 3),
-        "lock_acquisitions_a_frame": round(takes / n, 1),
+        "lock_acquisitions_a_frame": round(n_acquired / n, 1),
         **waits,
         "keyframes": keyframes,
     }

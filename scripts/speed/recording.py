@@ -32,8 +32,8 @@ def record(
     with path.open(newline="", encoding="utf-8") as file:
         rows = {(row["what"], row["unit"]): row for row in csv.DictReader(file)}
     provenance = {"machine": of_machine, "date": date.today().isoformat(), "command": command}
-    for (what, unit), value in values.items():
-        rows[what, unit] = {"what": what, "unit": unit, "value": f"{value:g}", **provenance}
+    for (subject, unit), value in values.items():
+        rows[subject, unit] = {"what": subject, "unit": unit, "value": f"{value:g}", **provenance}
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, ["what", "value", "unit", *provenance], lineterminator="\n")
         writer.writeheader()
