@@ -38,6 +38,7 @@ REFUSED = {
     "import qca s.json f.json --out made": "the argument frames has no effect but in: focus-eval import relevance",
     "import qca s.json --out made --frames-field indices": "--frames-field has no effect but in: focus-eval import",
     "import qca s.json --out made --allow-missing": "--allow-missing has no effect without --annotations: give both,",
+    "import qca s.json --out made.parquet --allow-outside": "--allow-outside has no effect without --annotations: give",
     "import qca s.json --out made.parquet --model m": "--model has no effect on a file of frames alone: give --out a",
 }
 

@@ -107,7 +107,8 @@ def _refuse_idle(context: typer.Context, kind: str, out: Path, to: str | None, a
     refuse_idle_options(context, "but in: focus-eval import relevance", "frames")
     refuse_idle_options(context, "but in: focus-eval import lmms", "frames_field")
     if annotations is None:
-        refuse_idle_options(context, "without --annotations: give both, or neither", "benchmark", "allow_missing")
+        names = ("benchmark", "allow_missing", "allow_outside")
+        refuse_idle_options(context, "without --annotations: give both, or neither", *names)
     if to is not None or out.suffix == ".parquet":
         refuse_idle_options(context, "on a file of frames alone: give --out a run's folder", "name", "model")
 
