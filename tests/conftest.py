@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,10 @@ N_BLIP_WORDS = 30524
 
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ.setdefault(_name, "1")
+
+# timm imports wandb where lmms-eval has brought it, which takes six seconds in a process full of modules. Nothing here
+# uses it.
+sys.modules.setdefault("wandb", None)
 
 # By default garbage is collected after each 700 objects, over all imported modules: 14 % of the seconds of three files.
 gc.set_threshold(50_000, 10, 100)

@@ -87,7 +87,7 @@ def test_a_second_process_gives_the_frames_of_this_one(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     n_frames=st.integers(1, 1500),
     fps=st.floats(0.05, 500.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -21,7 +22,9 @@ SAMPLERS = ("uniform", "topk", "focus", "oracle")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     simulation = Simulation(n_questions=108, samplers=SAMPLERS, seeds=(0, 1))
-    return load_run(simulate_run(tmp_path_factory.mktemp("runs") / "demo", simulation))
+    read = load_run(simulate_run(tmp_path_factory.mktemp("runs") / "demo", simulation))
+    # Rows of a folder are read again at each iteration.
+    return replace(read, selections=[*read.selections], answers=[*read.answers])
 
 
 @pytest.fixture(scope="module")

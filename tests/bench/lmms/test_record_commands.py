@@ -107,7 +107,13 @@ def test_a_record_of_two_ranks_is_read_as_that_of_one(records, command):
 
 
 @pytest.mark.usefixtures("unsaved_figures")
-@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.startswith("local") or name == "service_simple" else [])
+        for name in RECORDS
+    ],
+)
 def test_report_writes_all_its_files_of_a_record(records, name, tmp_path):
     cell = cell_of(records[name])
     output = called("report", cell, "--out", tmp_path)
