@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict, cast
 
 from focus_eval.bench.answering.ahead import Place
 
@@ -36,6 +36,15 @@ class Processor(Protocol):
 Processors = dict[str, "Processor | PreTrainedTokenizerBase"]
 
 
+# Base classes of transformers, by name: importing them takes seconds, and an encoder that answers needs none of them.
+_TOKENIZER, _PROCESSORS = "PreTrainedTokenizerBase", ("BaseImageProcessor", "BaseVideoProcessor", "ProcessorMixin")
+
+
+def _is_of_kind(value: object, *names: str) -> bool:
+    """True if `value` is an object of one of the classes `names` of transformers."""
+    return any(base.__name__ in names and base.__module__.startswith("transformers.") for base in type(value).__mro__)
+
+
 class OwnProcessors:
     """Copies of a model's processors and tokenizers, one set for each thread that prepares.
 
@@ -52,16 +61,13 @@ class OwnProcessors:
 
         Processors, but not tokenizers, move their inputs to the device only when `place` is near the model.
         """
-        from transformers import BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin
-
-        kinds: tuple[type, ...] = (BaseImageProcessor, BaseVideoProcessor, PreTrainedTokenizerBase, ProcessorMixin)
-        names = [name for name, value in vars(model).items() if isinstance(value, kinds)]
+        names = [name for name, value in vars(model).items() if _is_of_kind(value, _TOKENIZER, *_PROCESSORS)]
         originals: Processors = {name: vars(model)[name] for name in names}
         copies = self._copies(originals)
         try:
             # A tokenizer is not wrapped: its ids are small, and wrappers set its attributes.
             yield {
-                name: value if isinstance(value, PreTrainedTokenizerBase) else NearbyInputs(value, place)
+                name: value if _is_of_kind(value, _TOKENIZER) else NearbyInputs(cast(Processor, value), place)
                 for name, value in copies.items()
             }
         finally:

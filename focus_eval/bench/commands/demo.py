@@ -115,10 +115,10 @@ def _cache() -> Path:
 
 
 # Measured on two idle cores. Only the ratios matter, since the bar scales by the observed rate.
-SECONDS_PER_FRAME_DRAWN = 0.00034
-SECONDS_OF_SELECTING = 0.02  # per unit of `SelectPhase.work`
-SECONDS_OF_ANSWERS = 66.0  # per matrix
-SECONDS_OF_REPORT = 28.0
+SECONDS_PER_FRAME_DRAWN = 0.00023
+SECONDS_OF_SELECTING = 0.01  # per unit of `SelectPhase.work`
+SECONDS_OF_ANSWERS = 33.0  # per matrix
+SECONDS_OF_REPORT = 17.0
 
 
 class DemoProgress:
