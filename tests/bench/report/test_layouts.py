@@ -11,7 +11,7 @@ import pytest
 from focus_eval.bench.report.comparisons import baseline_table, not_compared, run_comparison
 from focus_eval.bench.report.layouts import LAYOUTS, results_table
 from focus_eval.bench.report.measures import hours_per_seed
-from focus_eval.bench.report.page.charts import charts_of
+from focus_eval.bench.report.page.charts import panels_of
 from focus_eval.bench.report.page.html import render_html
 from focus_eval.bench.report.rendering import Counts, Table, TableRow, Value, to_latex, to_markdown, to_terminal
 from focus_eval.bench.report.run import Run, load_run
@@ -318,11 +318,11 @@ def test_hours_that_another_selection_paid_for_are_neither_compared_nor_drawn(tm
     shared = replace(
         paid, selections=[replace(row, forwards=0) if row.sampler == "focus" else row for row in paid.selections]
     )
-    for run, published, charts, notes in ((paid, 5.5, 5, 0), (shared, None, 4, 1)):
+    for run, published, n_panels, notes in ((paid, 5.5, 5, 0), (shared, None, 4, 1)):
         table = results_table(run, "efficiency")
         assert line(table, "focus").figures[2].published == published
         assert sum("Hours: of each line alone" in note for note in table.notes) == notes
-        assert len(charts_of(run)) == charts
+        assert sum(map(len, panels_of(run).values())) == n_panels
 
 
 @pytest.mark.slow
