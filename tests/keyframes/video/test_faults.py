@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from focus_eval.core.errors import VideoError
+from focus_eval.core.processes import n_cores
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.decoder import open_container
 from tests.conftest import RECORDED
@@ -234,10 +235,12 @@ def test_a_damaged_file_is_refused_alike_whatever_the_number_of_threads_and_core
         readings = {n_threads: _given(path, n_threads=n_threads) for n_threads in (1, 2, 4, 8)}
         cores = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {min(cores)})
+        n_cores.cache_clear()
         try:
             readings[0] = _given(path, n_threads=None)
         finally:
             os.sched_setaffinity(0, cores)
+            n_cores.cache_clear()
         assert len(set(readings.values())) == 1, (kind, number)
 
 
