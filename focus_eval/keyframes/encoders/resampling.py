@@ -113,7 +113,8 @@ class _AxisFilter:
         n_rows = min(_ROWS_AT_ONCE, max(1, _PRODUCTS_AT_ONCE // max(weights.size for _, _, weights in self.blocks)))
         sums = np.empty((n_rows, len(self.offset)), self.dtype)
         for at in range(0, len(plane), n_rows):
-            values = plane[at : at + n_rows].astype(self.dtype) - self.dtype(_MIDDLE)
+            # One operation: a second large array would be taken from the system anew at each call.
+            values = np.subtract(plane[at : at + n_rows], _MIDDLE, dtype=self.dtype)
             sums = sums[: len(values)]
             for inputs, outputs, weights in self.blocks:
                 np.matmul(values[:, inputs], weights, out=sums[:, outputs])
