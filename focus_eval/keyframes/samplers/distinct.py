@@ -53,9 +53,10 @@ def _best_first(frames: IntArray, ledger: Ledger) -> IntArray:
 
 
 def _candidates(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> IntArray:
-    """Frames that may replace a twin, best first: relevant pulled frames, or evenly spaced ones without pulls."""
+    """Frames that may replace a twin: relevant pulled ones, best first; without pulls even ones, the farthest first."""
     frames, relevance = ledger.pulls_in_time()
-    if np.isfinite(relevance).any():
+    has_relevance = np.isfinite(relevance).any()
+    if has_relevance:
         frames = frames[relevance >= LEAST_RELEVANCE_SHARE * np.nanmax(relevance)]
     else:
         frames = np.arange(video.n_frames)
@@ -63,7 +64,12 @@ def _candidates(keyframes: IntArray, ledger: Ledger, video: VideoInfo) -> IntArr
     has_embeddings = ledger.known_embeddings(np.append(keyframes, frames)) is not None
     n = MAX_EMBEDDED_CANDIDATES if has_embeddings else PICTURES_PER_KEYFRAME * keyframes.size
     # Spread the candidates over the video: the best frames may be neighbours, and so twins of one another.
-    return _best_first(frames[:: -(-frames.size // n) or 1], ledger)
+    frames = frames[:: -(-frames.size // n) or 1]
+    if has_relevance:
+        return _best_first(frames, ledger)
+    # The farthest in time from the keyframes fills the largest gap that a twin leaves.
+    distance = np.abs(frames[:, np.newaxis] - keyframes).min(axis=1)
+    return frames[np.argsort(-distance, kind="stable")]
 
 
 def _twins(frames: IntArray, ledger: Ledger) -> NDArray[np.bool_]:

@@ -78,6 +78,18 @@ def test_a_sampler_that_pulls_nothing_shows_other_frames_too():
     assert len(select(Scenes(np.zeros(10)), k=12, sampler="uniform", distinct=True).keyframes) == 12
 
 
+def test_without_relevance_a_twin_gives_way_to_the_frame_farthest_from_the_keyframes():
+    def first_as_last(frames, size):
+        return pictures(np.where(np.asarray(frames) >= 60, 0, frames), size)
+
+    even = make_sampler("uniform", distinct=True)
+    selection = even.select(VIDEO, k=2, pull=lambda frames: None, rng=np.random.default_rng(0), look=first_as_last)
+    plain = make_sampler("uniform").select(VIDEO, k=2, pull=lambda frames: None, rng=np.random.default_rng(0))
+    assert plain.keyframes == (0, 99)
+    assert selection.keyframes[0] == 0
+    assert 40 < selection.keyframes[1] < 60
+
+
 @pytest.mark.parametrize("name", SAMPLERS.names())
 def test_every_sampler_has_the_option_off_by_default_and_outside_its_identity(name):
     option = SAMPLERS.load(name).__dataclass_fields__["distinct"]
