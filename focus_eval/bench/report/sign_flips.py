@@ -22,7 +22,7 @@ MIN_VIDEOS = 5
 ADDED_VIDEO_WEIGHT = 0.5
 _VIDEOS_AT_ONCE = 64
 # Blocks of so many runs and draws fit the processor's cache.
-_RUNS_AT_ONCE, _DRAWS_AT_ONCE = 32, 1024
+_RUNS_AT_ONCE, _DRAWS_AT_ONCE = 32, 2048
 # Up to this share of the assignments it is faster to compute each statistic than those of a whole block.
 _FEW = 0.05
 # Intervals for bounds of the statistic, up to this total in square roots of the sum of squares.
