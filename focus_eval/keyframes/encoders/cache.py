@@ -165,16 +165,19 @@ class DuplicateCache:
         self, missing: Mapping[bytes, int], pictures: Pixels, compute: Callable[[Pixels], Features]
     ) -> dict[bytes, Features]:
         """The features of the pictures at the places `missing`, less those that another thread failed to compute."""
-        own, features = Future[dict[bytes, Features]](), dict[bytes, Features]()
+        own = Future[dict[bytes, Features]]()
         with self._lock:
+            # Another thread may have computed some since they were found missing.
+            features = {digest: self._features[digest] for digest in missing if digest in self._features}
             others = {self._underway[digest] for digest in missing if digest in self._underway}
-            places = {digest: at for digest, at in missing.items() if digest not in self._underway}
+            claimed = missing.keys() - features.keys() - self._underway.keys()
+            places = {digest: at for digest, at in missing.items() if digest in claimed}
             self._underway.update(dict.fromkeys(places, own))
         try:
             if places:
                 numbers = list(places.values())
                 fresh = compute(pictures if len(numbers) == len(pictures) else pictures[numbers])
-                features = {digest: row.copy() for digest, row in zip(places, fresh, strict=True)}
+                features |= {digest: row.copy() for digest, row in zip(places, fresh, strict=True)}
         finally:
             with self._lock:
                 self._features.update(features)
