@@ -209,21 +209,25 @@ def span(values):
     return f"{lowest} %" if lowest == highest else f"{lowest} to {highest} %"
 
 
+MOMENTS = ("ahead", "when it is free")
+
+
 def answers():
     """Return docs/performance.md's sentences on what an answer takes in the plugin, and how long a model waits."""
     rows = {row["what"]: row for row in rows_of(MEASURED / "answers.csv")}
     values = {name: f"{float(row['value']):.0f}" for name, row in rows.items()}
     low, high = (f"{float(rows['plugin, its own'][end]):.0f}" for end in ("lowest", "highest"))
-    idle_ahead, idle_later = (
-        values[f"a model that sleeps 2.5 s, inputs prepared {moment}"] for moment in ("ahead", "when it is free")
+    idle, busy = (
+        [rows[f"a model that sleeps 2.5 s, inputs prepared {moment}, {cores} cores"]["value"] for moment in MOMENTS]
+        for cores in ("idle", "busy")
     )
     surplus, stock, plugin = (values[name] for name in ("plugin, its own", "stock", "plugin"))
     return [
         f"adds {surplus} processor ms of its own to an answer (median; {low} to {high} in twenties of 200 questions",
         f"the stock wrapper takes {stock}, {values['stock, reading']} of them for reading, "
         f"the plugin {plugin}, of them {values['plugin, reading']}",
-        f"is idle {idle_ahead} % of the time on two busy cores with inputs prepared ahead, {idle_later} % with inputs "
-        "prepared when it is free",
+        f"that sleeps 2.5 s waits {idle[0]} % of the time on two idle cores with inputs prepared ahead, {idle[1]} % with "
+        f"inputs prepared when it is free; on busy cores {busy[0]} and {busy[1]} %",
     ]
 
 
