@@ -4,7 +4,7 @@
     python -m scripts.checks.rooms bench        # without lab and external: tests of core, keyframes and bench
     python -m scripts.checks.rooms keyframes    # without bench too: select and ask on a made clip
 
-The copy has the files that git tracks. Arguments after the room go to pytest.
+The copy has the files that git tracks. Options after the room go to pytest; paths take the place of the rooms' tests.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def main() -> None:
         if arguments.room == "keyframes":
             code = choose_and_ask(folder, environment)
         else:
-            tests = [f"tests/{room}" for room in KEPT_TESTS]
-            command = [sys.executable, "-m", "pytest", "-q", "-m", "not upper_rooms", *(pytest_arguments or tests)]
+            has_paths = any(argument.startswith("tests/") for argument in pytest_arguments)
+            tests = [] if has_paths else [f"tests/{room}" for room in KEPT_TESTS]
+            command = [sys.executable, "-m", "pytest", "-q", "-m", "not upper_rooms", *pytest_arguments, *tests]
             code = subprocess.run(command, cwd=folder, env=environment, check=False).returncode
     print(f"{time.perf_counter() - started:.0f} seconds without {', '.join(REMOVED[arguments.room])}")
     sys.exit(code)

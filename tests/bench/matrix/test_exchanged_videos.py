@@ -74,6 +74,7 @@ def test_retry_makes_the_rows_of_the_exchanged_video_alone_again(started):
     assert "exchanged" not in spoken(CliRunner().invoke(app, ["audit", str(out)]))
 
 
+@pytest.mark.upper_rooms
 def test_kept_rows_of_two_files_are_a_fault_for_audit(started):
     videos, matrix, out = started
     exchange(videos)
