@@ -226,8 +226,8 @@ def answers():
         f"adds {surplus} processor ms of its own to an answer (median; {low} to {high} in twenties of 200 questions",
         f"the stock wrapper takes {stock}, {values['stock, reading']} of them for reading, "
         f"the plugin {plugin}, of them {values['plugin, reading']}",
-        f"that sleeps 2.5 s waits {idle[0]} % of the time on two idle cores with inputs prepared ahead, {idle[1]} % with "
-        f"inputs prepared when it is free; on busy cores {busy[0]} and {busy[1]} %",
+        f"that sleeps 2.5 s waits {idle[0]} % of the time on two idle cores with inputs prepared ahead, {idle[1]} % "
+        f"with inputs prepared when it is free; on busy cores {busy[0]} and {busy[1]} %",
     ]
 
 
