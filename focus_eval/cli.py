@@ -21,7 +21,7 @@ from focus_eval.core.extras import install_command
 # Networks set their own threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-_MOST_CHARACTERS = 2000  # limit of an error message
+_MAX_CHARACTERS = 2000  # limit of an error message
 _SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 
 
@@ -124,6 +124,6 @@ def _end(message: str) -> None:
     """Print the message as one line, cut in the middle if long, and exit with code 2."""
     line = printable(" ".join(message.split()))
     # Quoted input may be megabytes long. Keep both ends: file and place come first, the fix last.
-    line = line if len(line) <= _MOST_CHARACTERS else f"{line[:1500]} ... {line[-400:]}"
+    line = line if len(line) <= _MAX_CHARACTERS else f"{line[:1500]} ... {line[-400:]}"
     print(f"focus-eval: {line}", file=sys.stderr)
     sys.exit(2)

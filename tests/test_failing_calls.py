@@ -30,7 +30,7 @@ from tests.support.keyframes.chat_server import ChatServer
 
 pytestmark = pytest.mark.slow
 
-MOST_CALLS = 25  # of one road, drawn with a seed
+MAX_CALLS = 25  # of one road, drawn with a seed
 
 
 def said(error):
@@ -44,7 +44,7 @@ def nothing(*places):
     return []
 
 
-def every_failure(folder, road, *, prepare=nothing, find_leftovers=nothing, check, seed=0, max_calls=MOST_CALLS):
+def every_failure(folder, road, *, prepare=nothing, find_leftovers=nothing, check, seed=0, max_calls=MAX_CALLS):
     """Let each call of `road` fail once, or `max_calls` of them; return how many of each kind failed.
 
     Args:

@@ -95,7 +95,7 @@ class RunError(FocusEvalError):
 
 
 # A message that suggests a similar name also lists all names if there are at most this many of them.
-MOST_LISTED = 8
+MAX_LISTED = 8
 
 
 def is_device_failure(error: BaseException) -> bool:
@@ -106,12 +106,12 @@ def is_device_failure(error: BaseException) -> bool:
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> UnknownName:
     """Return, without raising it, the error for a `name` that is not one of `names`.
 
-    The message suggests the most similar of `names`. It lists all `names` if there are at most `MOST_LISTED`, or if
+    The message suggests the most similar of `names`. It lists all `names` if there are at most `MAX_LISTED`, or if
     none is similar.
     """
     options = sorted(names)
     hint = nearest(name, options)
-    if not hint or len(options) <= MOST_LISTED:
+    if not hint or len(options) <= MAX_LISTED:
         hint = f"{hint or ';'} known: {', '.join(options) or 'none'}"
     return UnknownName(f"unknown {kind} {name!r}{hint}")
 

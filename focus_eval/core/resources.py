@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 # Limit on the number of values with aliases expanded: a short YAML file with nested aliases can stand for billions of
 # values. The files of this package stay far below.
-MOST_YAML_VALUES = 1_000_000
+MAX_YAML_VALUES = 1_000_000
 # Limit on the length of a YAML file: a key of ten megabytes took a minute to parse. The longest file of this package
 # has 20 thousand characters.
-MOST_YAML_CHARACTERS = 1_000_000
+MAX_YAML_CHARACTERS = 1_000_000
 HALF_ESCAPED = re.compile(r"\\u[dD][89a-fA-F]")
 _GZIP = b"\x1f\x8b"
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -174,20 +174,20 @@ def yaml_node(path: Path, loader: type[yaml.SafeLoader] | None = None) -> yaml.N
     """Return the root node of a YAML file.
 
     Raises:
-        InvalidInput: a file that cannot be read or is longer than `MOST_YAML_CHARACTERS`, broken YAML (with its line),
-            nested too deeply, aliases that contain themselves or expand to more than `MOST_YAML_VALUES` values.
+        InvalidInput: a file that cannot be read or is longer than `MAX_YAML_CHARACTERS`, broken YAML (with its line),
+            nested too deeply, aliases that contain themselves or expand to more than `MAX_YAML_VALUES` values.
     """
     import yaml
 
     text = read_text(path)
-    if len(text) > MOST_YAML_CHARACTERS:
+    if len(text) > MAX_YAML_CHARACTERS:
         raise InvalidInput(
-            f"{path}: {len(text):,} characters; no YAML file here needs more than {MOST_YAML_CHARACTERS:,}"
+            f"{path}: {len(text):,} characters; no YAML file here needs more than {MAX_YAML_CHARACTERS:,}"
         )
     with _name_line_in_errors(path):
         node = yaml.compose(text, Loader=loader or yaml_loader())
-    if node is not None and _count_values(node, path) > MOST_YAML_VALUES:
-        raise InvalidInput(f"{path}: its aliases stand for more than {MOST_YAML_VALUES:,} values")
+    if node is not None and _count_values(node, path) > MAX_YAML_VALUES:
+        raise InvalidInput(f"{path}: its aliases stand for more than {MAX_YAML_VALUES:,} values")
     return node
 
 
@@ -215,7 +215,7 @@ def _name_line_in_errors(path: Path) -> Iterator[None]:
 
 
 def _count_values(node: yaml.Node, path: Path) -> int:
-    """Return the number of values in YAML `node` with its aliases expanded; at most `10 * MOST_YAML_VALUES`.
+    """Return the number of values in YAML `node` with its aliases expanded; at most `10 * MAX_YAML_VALUES`.
 
     Raises InvalidInput, with file and line, for an alias that contains itself.
     """
@@ -231,7 +231,7 @@ def _count_values(node: yaml.Node, path: Path) -> int:
         children = [child for entry in entries for child in (entry if isinstance(entry, tuple) else (entry,))]
         if is_done:
             under_way.discard(key)
-            counts[key] = min(1 + sum(counts[id(child)] for child in children), 10 * MOST_YAML_VALUES)
+            counts[key] = min(1 + sum(counts[id(child)] for child in children), 10 * MAX_YAML_VALUES)
         elif key in under_way:
             raise InvalidInput(f"{path}:{current.start_mark.line + 1}: an alias contains itself")
         elif key not in counts:

@@ -24,7 +24,7 @@ JOINT_MEASURES = (NEAR_RECALL, *MEASURES)
 # The last group has no largest number.
 FRAME_GROUPS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
 # Least number of runs for a rank correlation: with fewer, the correlation means nothing.
-FEWEST_RUNS = 5
+MIN_RUNS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +239,7 @@ def _basis(key: tuple[str, ...], part: pd.DataFrame) -> str:
 def _over_runs(key: tuple[str, ...], part: pd.DataFrame) -> Iterator[str]:
     """Yield a note on the correlation of accuracy and recall over runs; none with fewer than 5 runs."""
     means_by_run = part.groupby("run")[["score", NEAR_RECALL]].mean()
-    if len(means_by_run) >= FEWEST_RUNS:
+    if len(means_by_run) >= MIN_RUNS:
         correlation = means_by_run["score"].corr(means_by_run[NEAR_RECALL], method="spearman")
         runs = f"rank correlation over {len(means_by_run)} runs of accuracy and mean {NEAR_RECALL}"
         yield f"{', '.join(key)}: {runs}: {correlation:.2f}."

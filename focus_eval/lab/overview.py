@@ -12,7 +12,7 @@ import pandas as pd
 
 from focus_eval.bench.benchmarks.question import RECALL_SECONDS
 from focus_eval.bench.report.figures import (
-    MOST_NAMES,
+    MAX_NAMES,
     PAGE_INCHES,
     add_shared_legend,
     figure_style,
@@ -116,7 +116,7 @@ def save_frontiers(frame: pd.DataFrame, folder: Path, *, replayed: pd.DataFrame 
 def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None, cost: str = FORWARDS) -> Figure:
     """Draw near recall against a cost: one panel per K, and in it one line per sampler over its budgets.
 
-    With at most two panels and `MOST_NAMES` samplers the names stand at the ends of the lines, else in a legend.
+    With at most two panels and `MAX_NAMES` samplers the names stand at the ends of the lines, else in a legend.
 
     Args:
         frame: `Run.selection_frame`; several benchmarks are pooled.
@@ -140,7 +140,7 @@ def draw_frontier(frame: pd.DataFrame, *, replayed: pd.DataFrame | None = None, 
         panels[0].set_ylabel(f"Evidence recall {WITHIN_NEAR} (%)")
         if replayed is not None:
             panels[0].plot([], [], color=FAINT, marker="o", mfc="none", ms=3, lw=1, label="replayed at other budgets")
-        if replayed is None and len(panels) <= 2 and len(samplers) <= MOST_NAMES:
+        if replayed is None and len(panels) <= 2 and len(samplers) <= MAX_NAMES:
             for axes in panels:
                 lines = [(str(line.get_label()), np.asarray(line.get_xydata())) for line in axes.lines]
                 name_marks(axes, [(name, float(points[-1, 0]), float(points[-1, 1])) for name, points in lines])

@@ -33,7 +33,7 @@ COMBINATIONS: tuple[tuple[str, ...], ...] = (
 # Used where no error between families can be measured; the set with the least error in research/docs/field.md.
 DEFAULT_MEASURES = COMBINATIONS[1]
 # Each family left out leaves two, which is the least that a slope can be learned from.
-FEWEST_FAMILIES = 3
+MIN_FAMILIES = 3
 # How far past the runs' range, as a share of it, a selection may lie: the errors were measured further out.
 RANGE_SLACK = 0.1
 
@@ -96,10 +96,10 @@ def prediction_errors(answers: pd.DataFrame) -> list[PredictionError]:
         InvalidInput: fewer than three families.
     """
     families = list(dict.fromkeys(answers["family"]))
-    if len(families) < FEWEST_FAMILIES:
+    if len(families) < MIN_FAMILIES:
         raise InvalidInput(
             f"{len(families)} families of runs ({', '.join(map(str, families))}): the error of an expected accuracy "
-            f"needs answers from at least {FEWEST_FAMILIES} kinds of selection, to leave one out"
+            f"needs answers from at least {MIN_FAMILIES} kinds of selection, to leave one out"
         )
     every_measure = list(dict.fromkeys(itertools.chain(*COMBINATIONS)))
     cube, family_of_run, _ = _cube(answers, every_measure)
@@ -284,7 +284,7 @@ def predict_tables(
             raise InvalidInput(f"{logs.name}, {model}: an expected accuracy needs answers from two selections")
         n_families = common["family"].nunique()
         notes.append(f"{model}: {_interval_note(n_families, bool(families))}")
-        has_error = bool(families) and n_families >= FEWEST_FAMILIES
+        has_error = bool(families) and n_families >= MIN_FAMILIES
         errors_by_measures = prediction_errors(common) if has_error else []
         for error in errors_by_measures:
             by_family = ", ".join(f"{family} {100 * value:.1f}" for family, value in error.by_family.items())
@@ -306,10 +306,10 @@ def _interval_note(n_families: int, has_families: bool) -> str:
             "no interval, because nothing says which runs are variants of one method (--family NAME=PATTERN; a run "
             "that no pattern fits is a family of its own)."
         )
-    if n_families < FEWEST_FAMILIES:
+    if n_families < MIN_FAMILIES:
         families = "one family" if n_families == 1 else f"{n_families} families"
         return f"no interval, because {families} of runs cannot show how far a further one may be off."
-    if n_families == FEWEST_FAMILIES:
+    if n_families == MIN_FAMILIES:
         return "the interval rests on three families: take it as a convention, not as a measured chance of 95 %."
     return f"the interval rests on {n_families} families."
 

@@ -19,7 +19,7 @@ import numpy as np
 from focus_eval.keyframes.encoders.offline import OfflineScorer
 
 QUERIES = Path(__file__).resolve().parents[2] / "tests/recorded/queries/pictured.tsv"
-LEAST_RELEVANCE, MOST_ABOVE = 0.5, 0.01
+LEAST_RELEVANCE, MAX_ABOVE = 0.5, 0.01
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def verdict(encoder: OfflineScorer, pictures: np.ndarray, query: PicturedQuery) 
     share_above = float((others > picture_relevance).mean())
     if encoder.known_neighbours(query.text):
         return "flagged", picture_relevance, share_above
-    is_right = picture_relevance >= LEAST_RELEVANCE and share_above <= MOST_ABOVE
+    is_right = picture_relevance >= LEAST_RELEVANCE and share_above <= MAX_ABOVE
     return "right" if is_right else "wrong", picture_relevance, share_above
 
 

@@ -74,7 +74,7 @@ def demo_samplers():
 
 
 # Most that a smaller input of the demo's encoder may lose, in points.
-MOST_LOST = 2
+MAX_LOST = 2
 
 
 def demo_encoder_sizes():
@@ -85,7 +85,7 @@ def demo_encoder_sizes():
     by_size = {int(row["size"]): row for row in rows_of(PUBLISHED / "demo_encoder_sizes.csv")}
     whole_row = by_size[FULL_SIZE]
     smallest = {
-        column: min(size for size, row in by_size.items() if float(row[column]) >= float(whole_row[column]) - MOST_LOST)
+        column: min(size for size, row in by_size.items() if float(row[column]) >= float(whole_row[column]) - MAX_LOST)
         for column in ("topk_recall", "oracle_accuracy")
     }
     matrix = load_matrix(resource_path("configs") / "demo.yaml")

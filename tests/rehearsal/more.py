@@ -25,7 +25,7 @@ from tests.rehearsal.tables import (
     wrong_codes,
 )
 from tests.support.bench.independent_rows import read_run
-from tests.support.bench.machine import MOST_SECONDS, Machine
+from tests.support.bench.machine import MAX_SECONDS, Machine
 from tests.support.keyframes.chat_server import ChatServer
 
 LIMIT = 3
@@ -119,7 +119,7 @@ def run_two_at_once(machine: Machine, chat: ChatServer, *, name: str, tables: Se
         for table, folder in zip(tables, folders, strict=True)
     ]
     for table, process in zip(tables, processes, strict=True):
-        _, errors = process.communicate(timeout=MOST_SECONDS)
+        _, errors = process.communicate(timeout=MAX_SECONDS)
         if process.returncode:
             step.wrong.append(failure(machine, ["run", table], process.returncode, "", errors))
     ran = run_in_one_process(machine, chat, [["report", str(folder)] for folder in folders])

@@ -80,7 +80,7 @@ def _thumbnails(path: Path, frames: Sequence[int], height: int) -> list[tuple[in
 
 
 # Limit of printed rows: longer tables are only written to files.
-_MOST_ROWS_PRINTED = 40
+_MAX_ROWS_PRINTED = 40
 _THUMBNAILS = "report_thumbnails/*.jpg"
 
 
@@ -240,7 +240,7 @@ def _print_short_tables(tables: Sequence[Table], sheets: Sequence[str]) -> None:
     from focus_eval.bench.report.rendering import notes_once
 
     for item, sheet in zip(notes_once(tables), sheets, strict=True):
-        if len(item.rows) <= _MOST_ROWS_PRINTED:
+        if len(item.rows) <= _MAX_ROWS_PRINTED:
             print_table(item)
         else:
             print_folded(f"{item.title}: {len(item.rows)} lines, in report.md and {sheet}")

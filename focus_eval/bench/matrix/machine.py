@@ -94,7 +94,7 @@ def host_gigabytes() -> float | None:
 # Number of frames that are decoded and embedded at once.
 BATCH_FRAMES = 32
 # Bounds of the default memory for decoded frames of all videos that a worker has in progress.
-LEAST_FRAME_GIGABYTES, MOST_FRAME_GIGABYTES = 4.0, 16.0
+LEAST_FRAME_GIGABYTES, MAX_FRAME_GIGABYTES = 4.0, 16.0
 # Number of reference pictures that a decoder keeps; each takes half the bytes of an RGB frame.
 _HELD_BY_DECODER = 10
 
@@ -149,7 +149,7 @@ def frame_bytes(resources: Resources) -> int:
         # With a GPU, frames stay full size: eleven 1080p videos of 0.9 GB keep 16 cores busy.
         n_gpus = len(gpu_gigabytes())
         share = (host_gigabytes() or 0.0) * min(resources.gpus, n_gpus) / n_gpus if n_gpus else 0.0
-        gigabytes = min(max(LEAST_FRAME_GIGABYTES, share / 8), MOST_FRAME_GIGABYTES)
+        gigabytes = min(max(LEAST_FRAME_GIGABYTES, share / 8), MAX_FRAME_GIGABYTES)
     return int(gigabytes * 1e9)
 
 

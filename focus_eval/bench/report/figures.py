@@ -146,7 +146,7 @@ def add_shared_legend(figure: Figure) -> None:
 
 
 # Limit of names beside marks: more would overlap, so a legend takes their place, and tooltips on the page.
-MOST_NAMES = 7
+MAX_NAMES = 7
 
 
 def name_marks(axes: Axes, marks: Sequence[tuple[str, float, float]]) -> None:
@@ -157,7 +157,7 @@ def name_marks(axes: Axes, marks: Sequence[tuple[str, float, float]]) -> None:
     for name, *values in marks:
         x, y = to_axes.transform(values)
         taken_heights = [height for at, height in taken_places if abs(x - at) < 0.35]
-        heights = (y + 0.03 + 0.07 * n for n in sorted(range(-2 * MOST_NAMES, 2 * MOST_NAMES), key=abs))
+        heights = (y + 0.03 + 0.07 * n for n in sorted(range(-2 * MAX_NAMES, 2 * MAX_NAMES), key=abs))
         free = (at for at in heights if 0 < at < 1 and all(abs(at - height) > 0.069 for height in taken_heights))
         place = next(free)
         taken_places.append((x, place))

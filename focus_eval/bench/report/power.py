@@ -20,7 +20,7 @@ POWER, TEST_LEVEL = 0.8, 0.05
 MANY_VIDEOS, MANY_DIFFERING = 100, 40
 RUNS, SEED = 400, 20260101
 # Search for the detectable difference: most steps, and tolerance in normal quantiles (.05 is 1.4 points of power).
-MOST_STEPS, CLOSE_ENOUGH = 6, 0.05
+MAX_STEPS, CLOSE_ENOUGH = 6, 0.05
 # Differences that a reader asks about: published gains are mostly 1 to 3 points.
 TARGET_POINTS = (2.0, 1.0)
 
@@ -155,7 +155,7 @@ def _least_argument(quantile: Callable[[float], float], *, start: float, largest
         slope: expected change of the quantile with the difference.
     """
     target, steepest, difference, previous = NormalDist().inv_cdf(POWER), 2 * slope, start, None
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         point = quantile(difference)
         if point < target and difference == largest:
             return None

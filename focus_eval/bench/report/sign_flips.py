@@ -24,9 +24,9 @@ _VIDEOS_AT_ONCE = 64
 # Blocks of so many runs and draws fit the processor's cache.
 _RUNS_AT_ONCE, _DRAWS_AT_ONCE = 32, 2048
 # Up to this share of the assignments it is faster to compute each statistic than those of a whole block.
-_FEW = 0.05
+_SPARSE_SHARE = 0.05
 # Intervals for bounds of the statistic, up to this total in square roots of the sum of squares.
-_N_INTERVALS, _LARGEST_TOTAL = 64, 4.0
+_N_INTERVALS, _MAX_TOTAL = 64, 4.0
 _HALVINGS = 16
 # A simulated test draws the first number of sign assignments, or more if the second number would not lie beyond the
 # level that is adjusted for the number of tests.
@@ -175,7 +175,7 @@ def findings(sums: FloatArray, shares: FloatArray, *, level: float, tests: int =
 def rejections(sums: FloatArray, weights: FloatArray, *, level: float, draws: int) -> NDArray[np.bool_]:
     """Return True for each of many runs in which the test that the mean is 0 rejects it at `level`, shape `(n_runs,)`.
 
-    All runs share the random assignments, so that thousands of simulated tests take about a second (`power.least_of`).
+    All runs share the random assignments, so that thousands of simulated tests take about a second (see `power`).
 
     Args:
         sums: as in `sign_flip_p`, a line for each run, shape `(n_runs, n_videos)`.
@@ -233,7 +233,7 @@ def _n_as_far(
     total, cubed, squared = parts @ signs, parts**3, shares**2
     may_reach = np.abs(total) >= least_totals[:, np.newaxis]
     # Of a clear difference few assignments may reach the distance, and only these need the statistic.
-    if np.count_nonzero(may_reach) > _FEW * may_reach.size:
+    if np.count_nonzero(may_reach) > _SPARSE_SHARE * may_reach.size:
         crossed, cubes, doubled = (parts * shares) @ signs, cubed @ signs, (parts * squared) @ signs
         is_as_far = np.abs(_corrected(total, crossed, cubes, doubled, parts=parts, shares=shares)) >= least
         return np.asarray(np.count_nonzero(is_as_far, axis=1))
@@ -252,7 +252,7 @@ def _least_totals(parts: FloatArray, shares: FloatArray, distance: FloatArray) -
     most the statistic of the least variance and the largest skew, and at least -1/6.
     """
     squares = (parts**2).sum(axis=1, keepdims=True)
-    edges = np.linspace(0, _LARGEST_TOTAL, _N_INTERVALS + 1) * np.sqrt(squares)
+    edges = np.linspace(0, _MAX_TOTAL, _N_INTERVALS + 1) * np.sqrt(squares)
     low, high = edges[:, :-1], edges[:, 1:]
     # The sum over part * share differs from `share` times the total by at most `slack`.
     share = float(shares @ shares)
@@ -262,7 +262,9 @@ def _least_totals(parts: FloatArray, shares: FloatArray, distance: FloatArray) -
     third += 3 * high**2 * (np.abs(parts) @ shares**2)[:, np.newaxis]
     skew, t = np.clip(third / variance**1.5, 0, 1), high / np.sqrt(variance)
     # From t = 9 on a skew below 0 may give a larger statistic.
-    may_reach = (_bent(t, skew) > (1 - 1e-6) * distance[:, np.newaxis]) | (t > 9) | (distance[:, np.newaxis] < 0.2)
+    may_reach = (
+        (_hall_cubic(t, skew) > (1 - 1e-6) * distance[:, np.newaxis]) | (t > 9) | (distance[:, np.newaxis] < 0.2)
+    )
     first = np.where(may_reach.any(axis=1), may_reach.argmax(axis=1), _N_INTERVALS)
     return np.asarray((1 - 1e-6) * edges[np.arange(len(parts)), first])
 
@@ -291,10 +293,10 @@ def _corrected(
     third += total**2 * (3 * doubled - total * float((shares**3).sum()))
     error = np.sqrt(variance)
     skew, t = np.clip(third / (variance * error), -1, 1), total / error
-    return _bent(t, skew)
+    return _hall_cubic(t, skew)
 
 
-def _bent(t: FloatArray, skew: FloatArray) -> FloatArray:
+def _hall_cubic(t: FloatArray, skew: FloatArray) -> FloatArray:
     """Hall's cubic of `t`, for a statistic of this skew."""
     # Powers above the second are ten times slower than products.
     bend = skew * t

@@ -30,7 +30,7 @@ _PICTURES = ("figures/*", "report_thumbnails/*")
 _PACKED_ALREADY = {".parquet", ".png", ".jpg", ".pdf"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # one fixed date, so that the same rows give the same file
 # Limits against zip bombs: growth factor, and bytes allowed in any case. Our rows compress to about a twentieth.
-_MOST_GROWTH, _ALWAYS_BYTES = 200, 64_000_000
+_MAX_GROWTH, _ALWAYS_BYTES = 200, 64_000_000
 _BLOCK_BYTES = 1 << 20
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/+")
 _UNPACKED: dict[tuple[Path, int, int], tempfile.TemporaryDirectory[str]] = {}
@@ -194,7 +194,7 @@ def _checked(packed: zipfile.ZipFile, file: Path) -> tuple[str, dict[str, zipfil
             raise InvalidInput(f"{file}: {entry.filename!r} {reason}; not a packed run")
         names.add(entry.filename)
     size, grown = file.stat().st_size, sum(entry.file_size for entry in entries)
-    if grown > max(_ALWAYS_BYTES, _MOST_GROWTH * size):
+    if grown > max(_ALWAYS_BYTES, _MAX_GROWTH * size):
         raise InvalidInput(f"{file}: {size:,} bytes that would become {grown:,}; not a packed run")
     runs = {name.partition("/")[0] for name in names}
     run = min(runs, default="")

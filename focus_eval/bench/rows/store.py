@@ -58,7 +58,7 @@ JSON_COLUMNS = (
 # 100 KB.
 BATCH_ROWS, GROUP_ROWS = 64, 256
 # Limits of texts that are interned while a file is read: number of texts, and length of a text.
-MOST_SHARED, MAX_SHARED_TEXT = 10_000, 300
+MAX_SHARED, MAX_SHARED_TEXT = 10_000, 300
 MAX_NAME_BYTES = 255  # limit of a file's name on every usual file system
 
 
@@ -78,7 +78,7 @@ def parquet_records(path: Path, *, columns: Sequence[str] | None = None) -> Iter
         known_values: dict[tuple[bool, str], object] = {}
         while (batch := _next(batches, path)) is not None:
             yield from _decoded(batch, path, known_values)
-            if len(known_values) > MOST_SHARED:
+            if len(known_values) > MAX_SHARED:
                 known_values.clear()
 
 

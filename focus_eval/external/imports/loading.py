@@ -42,7 +42,7 @@ TIMES_PER_SECOND = 1000.0
 # In LongVideoBench the annotated length and that of the video file differ by up to a second.
 SLACK_SECONDS = 1.0
 # With fewer frames in the file, all may be smaller than their video's length in seconds by chance.
-_FEWEST_FRAMES_TO_JUDGE = 16
+_MIN_FRAMES_TO_JUDGE = 16
 
 
 class Entries(dict[str, FileEntry]):
@@ -286,7 +286,7 @@ def _check_unit_plausible(entries: Entries, questions: Sequence[Question]) -> No
         for key, entry in entries.items()
         if entry.selection.keyframes and (length := seconds.get(key)) is not None
     ]
-    if sum(len(frames) for _, frames, _ in judged) < _FEWEST_FRAMES_TO_JUDGE:
+    if sum(len(frames) for _, frames, _ in judged) < _MIN_FRAMES_TO_JUDGE:
         return
     if all(frames[-1] <= length + SLACK_SECONDS for _, frames, length in judged):
         entry, frames, length = judged[0]

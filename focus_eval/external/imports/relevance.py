@@ -23,7 +23,7 @@ HIGHEST_COSINE, LOWEST_COSINE = 0.6, 0.02
 COUNT_SLACK = 1
 # Largest number and largest share of lists that may not fit their question's video. If more do not fit, the lists
 # are probably not in the order of the questions, and the file is refused.
-MOST_MISFITS, MOST_MISFITS_SHARE = 3, 0.02
+MAX_MISFITS, MAX_MISFITS_SHARE = 3, 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ def _usable_scores(
             f"{scores_path}: {len(score_lists)} lists of scores and {len(frame_lists)} of frames for {n_questions} "
             f"questions: which list is whose is lost; nothing was read{first}"
         )
-    if len(misfits) > max(MOST_MISFITS, MOST_MISFITS_SHARE * n_questions):
+    if len(misfits) > max(MAX_MISFITS, MAX_MISFITS_SHARE * n_questions):
         raise InvalidInput(
             f"{frames_path}: {len(misfits)} of {n_questions} lists fit other videos than their questions': "
             f"another order, split or file of rates? nothing was read{first}"

@@ -217,7 +217,7 @@ def _normed(x: object, weights: Weights, name: str) -> object:
 _MEAN, _SCALE = 127.0, 128.0  # (x - 127) / 128, as the EfficientNet-Lite weights were trained
 _VISION_NORM_EPSILON = 1e-3
 _N_BLOCKS, _HALVING_BLOCKS = 16, (1, 3, 5, 11)
-_PIXELS_AT_ONCE, _MOST_AT_ONCE = 16 * 64 * 64, 16
+_PIXELS_AT_ONCE, _MAX_AT_ONCE = 16 * 64 * 64, 16
 # Tensor shapes that distinguish this network from its larger and smaller versions.
 _VISION_SHAPES = {
     "_conv_stem.weight": (32, 3, 3, 3),
@@ -243,7 +243,7 @@ class FrameClassifier:
         # third of its time alone. A picture of 224 pixels takes a fifth more, because the batch exceeds the processor's
         # cache. A batch that is not full costs as much as a full one, so take a power of two, of which callers mostly
         # bring a multiple.
-        self._n_at_once = min(_MOST_AT_ONCE, 1 << round(log2(max(1.0, _PIXELS_AT_ONCE / size**2))))
+        self._n_at_once = min(_MAX_AT_ONCE, 1 << round(log2(max(1.0, _PIXELS_AT_ONCE / size**2))))
         n_threads = thread_count()
         network = _vision_network(_load_vision_weights(), size, self._n_at_once)
         compiled = openvino.Core().compile_model(network, "CPU", single_threaded(n_threads))

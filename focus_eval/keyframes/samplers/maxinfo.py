@@ -12,7 +12,7 @@ from focus_eval.core.types import FloatArray, IntArray, VideoInfo
 from focus_eval.keyframes.samplers.base import Choice, FrameSampler, SelectionRequest
 from focus_eval.keyframes.samplers.uniform import even_frames
 
-LEAST_GROWTH, MOST_SWAPS = 1.02, 200
+LEAST_GROWTH, MAX_SWAPS = 1.02, 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def largest_volume_rows(matrix: FloatArray, n: int) -> IntArray:
     # Coordinates of every row in the basis of the chosen rows. Putting row i in the place of the j-th chosen row
     # multiplies the volume by |coefficients[i, j]|.
     coefficients = np.linalg.solve(matrix[rows].T, matrix.T).T
-    for _ in range(MOST_SWAPS):
+    for _ in range(MAX_SWAPS):
         i, j = divmod(int(np.abs(coefficients).argmax()), rows.size)
         if abs(coefficients[i, j]) <= LEAST_GROWTH:
             break

@@ -20,7 +20,7 @@ is about, and cues that are near them. Write at most {n} short descriptions, one
 Question: {question}
 {options}"""
 # A reply is not a list if it has a longer line, or if it begins like a refusal.
-MOST_CHARACTERS = 200
+MAX_CHARACTERS = 200
 REFUSAL = re.compile(
     r"\W*(i(['’]m| am) (sorry|afraid|unable|not)|i (can|do)(not|n?['’]t| not)|sorry(?=[,.!])|unfortunately|as an ai)\b",
     re.IGNORECASE,
@@ -78,6 +78,6 @@ class SubQuestions(AskingSampler):
         # Skip lines that end in a colon: they announce the list.
         items = [line for line in lines if line and line[-1] != ":" and line != request.query]
         texts = list(dict.fromkeys(items))[: self.texts]
-        if not texts or REFUSAL.match(reply) or max(map(len, texts)) > MOST_CHARACTERS:
+        if not texts or REFUSAL.match(reply) or max(map(len, texts)) > MAX_CHARACTERS:
             raise AnswerError(f"{self.name}: the model named nothing to look for but said {reply[:80]!r}")
         return texts

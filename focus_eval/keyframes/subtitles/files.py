@@ -20,7 +20,7 @@ from focus_eval.core.resources import open_unpacked, whole_texts
 from focus_eval.core.types import TimedText
 
 # Limit on the size of a subtitle file: that of a ten-hour video has two megabytes, so a larger file is no such file.
-MOST_BYTES = 50_000_000
+MAX_BYTES = 50_000_000
 # UTF-32 must be tried before UTF-16, because its byte order mark begins with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -95,9 +95,9 @@ def _read(
 
 def _bytes_of(path: Path) -> bytes:
     with open_unpacked(path) as file:
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES // 10**6} MB")
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES // 10**6} MB")
     return content
 
 

@@ -91,7 +91,7 @@ def test_report_writes_all_its_files_beside_the_rows(run_folder):
 
 @pytest.mark.usefixtures("unsaved_figures")
 def test_a_table_too_long_to_print_names_the_files_it_is_in(run_folder, monkeypatch):
-    monkeypatch.setattr("focus_eval.bench.commands.reports._MOST_ROWS_PRINTED", 0)
+    monkeypatch.setattr("focus_eval.bench.commands.reports._MAX_ROWS_PRINTED", 0)
     names = re.findall(r"in (report.md) and (\S+)", called("report", run_folder, "--no-html"))
     assert len(names) > 1
     for file in {file for pair in names for file in pair}:

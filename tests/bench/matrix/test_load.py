@@ -175,7 +175,7 @@ def test_a_question_asked_again_counts_once_and_without_its_error(tmp_path):
 
 
 def test_a_page_of_too_many_questions_lists_the_first_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(question_browser, "MOST_QUESTIONS", 15)
+    monkeypatch.setattr(question_browser, "MAX_QUESTIONS", 15)
     write_part(tmp_path / "run" / "selections" / "part", 20)
     run = load_run(tmp_path / "run")
     browser = question_browser.pack_browser(run)

@@ -122,7 +122,7 @@ def test_ten_thousand_lines_take_no_time(tmp_path):
 
 
 def test_a_file_larger_than_subtitles_are_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(files, "MAX_BYTES", 1_000_000)
     path = write_file(tmp_path, SRT + "\n" * (1_000_000 - len(SRT)))
     assert read_subtitles(path) == LINES
     path.write_bytes(path.read_bytes() + b"\n")

@@ -12,7 +12,7 @@ from focus_eval.keyframes.video import gives_exact_pixels, open_video
 from focus_eval.keyframes.video.reader import VideoReader
 from tests.support.keyframes.synthetic import frame_number
 
-_MOST_SINGLE_FRAMES = 40
+_MAX_SINGLE_FRAMES = 40
 _NO_TIMES = "the container holds no presentation times for B-frames, or seeks only nearly"
 _NOT_SHOWN = "counts packets that are never shown"
 _OPEN_GROUPS = "frames around an open sync frame (HEVC CRA, H.264 recovery point) come out wrong"
@@ -56,7 +56,7 @@ def test_only_readers_without_known_mistakes_claim_exact_pixels():
 @pytest.mark.usefixtures("expect_inexact")
 def test_every_frame_equals_the_sequential_decode(backend, clip, sequential, record_property):
     expected = sequential[0]
-    order = np.random.default_rng(0).permutation(len(expected))[:_MOST_SINGLE_FRAMES].tolist()
+    order = np.random.default_rng(0).permutation(len(expected))[:_MAX_SINGLE_FRAMES].tolist()
     numbers = [len(expected) - 1, 0, *order]
     with open_video(clip, backend=backend) as video:
         assert video.info.n_frames == len(expected)

@@ -25,7 +25,7 @@ from tests.support.keyframes.faults import plain_decode
 pytestmark = pytest.mark.slow
 
 PHONES = RECORDED / "phones"
-_MOST_BYTES = 60_000
+_MAX_BYTES = 60_000
 # Kind of side data of LCEVC.
 _ENHANCEMENT = 28
 _X265 = {"x265-params": "log-level=error"}
@@ -54,7 +54,7 @@ def test_no_small_file_of_other_projects_is_wrong_or_refused_without_cause(share
     """`scripts/checks/devices.py` reads all of them, each in a process of its own."""
     folder = shared("data/devices")
     names = [entry["file"] for entry in json.loads((folder / "manifest.json").read_text())]
-    verdicts = {name: judge_here(folder / name) for name in names if (folder / name).stat().st_size < _MOST_BYTES}
+    verdicts = {name: judge_here(folder / name) for name in names if (folder / name).stat().st_size < _MAX_BYTES}
     assert {reading.kind for reading in verdicts.values()} == {"right", "refused rightly"}, verdicts
     assert sum(reading.kind == "right" for reading in verdicts.values()) > 20
 

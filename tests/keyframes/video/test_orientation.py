@@ -15,7 +15,7 @@ import pytest
 
 from focus_eval.core.errors import VideoError
 from focus_eval.keyframes.video import open_video
-from tests.support.keyframes.clip_files import add_orientation, edit_packets
+from tests.support.keyframes.clip_files import add_orientation, copy_video, edit_packets
 from tests.support.keyframes.damage import set_display_matrix
 from tests.support.keyframes.synthetic import write_numbered_clip
 
@@ -54,17 +54,6 @@ def _moved(pictures: np.ndarray, matrix: tuple[int, int, int, int]) -> np.ndarra
     return moved
 
 
-def _copied(source: Path, target: Path) -> Path:
-    with av.open(str(source)) as clip, av.open(str(target), "w") as output:
-        template = clip.streams.video[0]
-        stream = output.add_stream_from_template(template)
-        for packet in clip.demux(template):
-            if packet.size:
-                packet.stream = stream
-                output.mux_one(packet)
-    return target
-
-
 @lru_cache(maxsize=1)
 def _ffmpeg_version() -> int:
     """Return the main version of the `ffmpeg` on this machine, 0 without one."""
@@ -94,7 +83,7 @@ def _is_as_ffmpeg_shows_it(path: Path, pictures: np.ndarray, *, first_version: i
 def test_the_matrix_of_a_track_turns_and_mirrors(matrix, suffix, upright, tmp_path):
     turned = set_display_matrix(upright / "h264.mp4", tmp_path / "turned.mp4", matrix=matrix)
     # Matroska states a turn and a mirroring in degrees, which PyAV's muxer of some versions leaves out.
-    path = turned if suffix == ".mp4" else _copied(turned, tmp_path / f"turned{suffix}")
+    path = turned if suffix == ".mp4" else copy_video(turned, tmp_path / f"turned{suffix}")
     with av.open(str(path)) as container:
         is_stated = next(container.decode(video=0)).side_data.get("DISPLAYMATRIX") is not None
     assert is_stated or suffix == ".mkv" or matrix == (1, 0, 0, 1)
@@ -112,7 +101,7 @@ def test_a_message_within_the_pictures_turns_and_mirrors(n_turns, mirrors, codec
     edited = edit_packets(
         tmp_path / "edited.mp4", make=lambda path: Path(shutil.copy(upright / f"{codec}.mp4", path)), edit=edit
     )
-    path = edited if suffix == ".mp4" else _copied(edited, tmp_path / f"edited{suffix}")
+    path = edited if suffix == ".mp4" else copy_video(edited, tmp_path / f"edited{suffix}")
     stored = _frames(upright / f"{codec}.mp4")
     expected = np.rot90(stored[:, :, ::-1] if mirrors else stored, n_turns, axes=(1, 2))
     pictures = _frames(path)

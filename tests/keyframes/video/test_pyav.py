@@ -20,7 +20,7 @@ from focus_eval.core.errors import UnknownName, VideoError
 from focus_eval.keyframes.video import open_video
 from focus_eval.keyframes.video.packets import StartTest, average_rate
 from focus_eval.keyframes.video.pyav import PyAVReader
-from tests.support.keyframes.clip_files import split_units
+from tests.support.keyframes.clip_files import copy_video, split_units
 from tests.support.keyframes.synthetic import frame_number, repeat_clip, write_numbered_clip
 
 
@@ -262,14 +262,8 @@ def test_memory_does_not_grow_with_the_length(tmp_path):
 
 def test_second_fields_are_known_where_the_header_alone_has_the_parameters(shared, tmp_path):
     """Of a camera's fields in MP4, without the parameter sets that its first packet has, too."""
-    with av.open(str(shared("data/faults") / "fields_apart.mts")) as clip, av.open(str(tmp_path / "a.mp4"), "w") as out:
-        template = clip.streams.video[0]
-        stream = out.add_stream_from_template(template)
-        for packet in clip.demux(template):
-            if packet.size:
-                packet.stream = stream
-                out.mux_one(packet)
-    with av.open(str(tmp_path / "a.mp4")) as clip:
+    copy = copy_video(shared("data/faults") / "fields_apart.mts", tmp_path / "a.mp4")
+    with av.open(str(copy)) as clip:
         extradata = clip.streams.video[0].codec_context.extradata
         pictures = [(bytes(packet), packet.is_keyframe) for packet in clip.demux(video=0) if packet.size]
     test, n_removed, is_second = StartTest("h264", extradata), 0, []

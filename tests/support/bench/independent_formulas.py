@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-FEWEST_VIDEOS = 5
+MIN_VIDEOS = 5
 
 
 def mean_with_interval(
@@ -21,7 +21,7 @@ def mean_with_interval(
     mean = sum(weights[key] * score for key, (score, _, _) in scores.items())
     by_video, share, freedom = _deviations(scores, weights, kind_of)
     n = len(by_video)
-    if n < FEWEST_VIDEOS:
+    if n < MIN_VIDEOS:
         return 100 * mean, None, None
     error = math.sqrt(sum(value**2 for value in by_video.values()))
     if error < 1e-12:

@@ -53,7 +53,7 @@ MODELS: dict[str, Callable[[Path], Path]] = {
     "llava_video_72b": lambda folder: tiny_models.write_llava_video(folder, shards=31, seed=72),
 }
 # A command that takes longer hangs: on a busy machine one of a minute has taken ten.
-MOST_SECONDS = 3600.0
+MAX_SECONDS = 3600.0
 # What of the calling process would make the machine another one.
 _NOT_INHERITED = re.compile(
     r"(HF|HUGGINGFACE|TRANSFORMERS|LMMS|FOCUS|OPENAI|AZURE|XDG|PYTEST|RANK|WORLD|LOCAL_RANK|MASTER|DECORD"
@@ -116,7 +116,7 @@ class Machine:
         self,
         *command: str,
         check: bool = True,
-        timeout: float = MOST_SECONDS,
+        timeout: float = MAX_SECONDS,
         variables: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program of this interpreter's environment ("hf", "lmms-eval", ..) or "python" in `work`."""

@@ -48,6 +48,18 @@ def cut_packets(path: Path, *, make: Maker, n_sync: int, earlier: int = 0) -> Pa
     return path
 
 
+def copy_video(source: Path, target: Path) -> Path:
+    """Copy the packets of a file's first video stream into another container; return `target`."""
+    with av.open(str(source)) as clip, av.open(str(target), "w") as output:
+        template: Any = clip.streams.video[0]
+        stream: Any = output.add_stream_from_template(template)
+        for packet in clip.demux(template):
+            if packet.size:
+                packet.stream = stream
+                output.mux_one(packet)
+    return target
+
+
 def edit_packets(path: Path, *, make: Maker, edit: Callable[[bytes], bytes]) -> Path:
     """Write what `make` makes with the bytes of each packet changed by `edit`."""
     with av.open(str(_source(path, make))) as clip, av.open(str(path), "w") as output:

@@ -20,7 +20,7 @@ from focus_eval.keyframes.video.decoder import TAG_ERRORS, LoggedErrors
 _FULL_RANGE = 2
 _N_SINGLE = 10
 # Clips of more frames than this are compared at so many frames, drawn at random.
-_MOST_FRAMES = 2000
+_MAX_FRAMES = 2000
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _compare(path: Path, prints: list[int], rng: np.random.Generator) -> tuple[s
             if video.info.n_frames != len(prints):
                 return "wrong", f"{video.info.n_frames} frames, the decoder gives {len(prints)}"
             n = len(prints)
-            frames = np.arange(n) if n <= _MOST_FRAMES else np.sort(rng.choice(n, _MOST_FRAMES, replace=False))
+            frames = np.arange(n) if n <= _MAX_FRAMES else np.sort(rng.choice(n, _MAX_FRAMES, replace=False))
             wrong = {number for number, pixels in video.stream(frames) if _print(pixels) != prints[number]}
             wrong |= {
                 number for number, pixels in video.stream(np.arange(0, n, 7)[:50]) if _print(pixels) != prints[number]

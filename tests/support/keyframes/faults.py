@@ -26,7 +26,7 @@ Damage = Callable[[bytes, np.random.Generator], bytes]
 _SIZE = {"width": 160, "height": 96, "n_frames": 90, "gop": 24}
 # 30 seconds.
 _NOISE = {"noise": 12, "n_frames": 750, "fps": 25, "gop": 50}
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 # A read may take so much address space and so many seconds.
 MEMORY_BYTES, SECONDS = 4 << 30, 60
 _STEP = 5
@@ -113,7 +113,7 @@ def _place(data: bytes, rng: np.random.Generator) -> int:
 
 def _stretch(data: bytes, rng: np.random.Generator) -> tuple[int, int]:
     start = _place(data, rng)
-    return start, min(start + int(rng.integers(16, _MOST_BYTES)), len(data))
+    return start, min(start + int(rng.integers(16, _MAX_BYTES)), len(data))
 
 
 def _cut(data: bytes, rng: np.random.Generator) -> bytes:

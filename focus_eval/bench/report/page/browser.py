@@ -44,7 +44,7 @@ def rows_by_question(
 
 
 # If there are more pulls, draw the most relevant one of each of this many bins.
-MOST_PULLS_DRAWN = 300
+MAX_PULLS_DRAWN = 300
 
 
 def question_detail(
@@ -99,7 +99,7 @@ def _series_detail(row: SelectionRow, answer: AnswerRow | None) -> dict[str, obj
 
 
 def _pulled(row: SelectionRow) -> list[list[float]]:
-    """`[times, relevance]` of at most `MOST_PULLS_DRAWN` scored frames, in time order; times in seconds."""
+    """`[times, relevance]` of at most `MAX_PULLS_DRAWN` scored frames, in time order; times in seconds."""
     relevance = np.array(row.pulled_relevance, dtype=np.float64)
     is_known = ~np.isnan(relevance)
     if not is_known.any() or row.info is None:
@@ -107,9 +107,9 @@ def _pulled(row: SelectionRow) -> list[list[float]]:
     frames, relevance = np.array(row.pulled_frames)[is_known], relevance[is_known]
     order = np.argsort(frames)
     frames, relevance = frames[order], relevance[order]
-    if frames.size > MOST_PULLS_DRAWN:
-        best_first = np.lexsort([-relevance, frames * MOST_PULLS_DRAWN // row.info.n_frames])
-        _, firsts = np.unique((frames * MOST_PULLS_DRAWN // row.info.n_frames)[best_first], return_index=True)
+    if frames.size > MAX_PULLS_DRAWN:
+        best_first = np.lexsort([-relevance, frames * MAX_PULLS_DRAWN // row.info.n_frames])
+        _, firsts = np.unique((frames * MAX_PULLS_DRAWN // row.info.n_frames)[best_first], return_index=True)
         frames, relevance = frames[best_first[firsts]], relevance[best_first[firsts]]
     return [np.round(row.seconds_of(frames), 1).tolist(), np.round(relevance, 2).tolist()]
 
@@ -131,8 +131,8 @@ CHUNK_QUESTIONS = 40
 # Limit of the total size of all images embedded in a page.
 MAX_THUMBNAIL_BYTES = 12_000_000
 # Limit of questions: a larger page (about 1 KB per question) exceeds the memory of a phone's browser.
-MOST_QUESTIONS = 20_000
-MOST_SERIES_SHOWN = 5
+MAX_QUESTIONS = 20_000
+MAX_SERIES_SHOWN = 5
 _WELL_KNOWN = ("uniform", "topk", "aks", "focus", "focus_released")
 RIGHT, WRONG, PARTLY, UNPARSED, ERROR, MISSING, FRAMES_ONLY, UNSCORED = "r", "w", "p", "u", "e", "-", "c", "n"
 
@@ -164,7 +164,7 @@ class Browser:
         index: data that the page reads when it opens, JSON values only.
         chunks: base64 of gzip of JSON, `CHUNK_QUESTIONS` questions each.
         pictured: questions with thumbnails.
-        n_questions: number of questions of the run; the browser holds the first `MOST_QUESTIONS`.
+        n_questions: number of questions of the run; the browser holds the first `MAX_QUESTIONS`.
     """
 
     index: Mapping[str, Any]
@@ -176,7 +176,7 @@ class Browser:
 def pack_browser(
     run: Run, *, thumbnails: Thumbnails | None = None, thumbnail_bytes: int | None = MAX_THUMBNAIL_BYTES
 ) -> Browser:
-    """Return the browser of the questions of `run`, the first `MOST_QUESTIONS` of them.
+    """Return the browser of the questions of `run`, the first `MAX_QUESTIONS` of them.
 
     Args:
         thumbnails: function that returns images of a video's frames.
@@ -186,7 +186,7 @@ def pack_browser(
     in_series = {row_id for series in all_series for row_id, _ in series.ids.values()}
     frame = run.selection_frame
     all_questions = frame.loc[frame["selection_id"].isin(in_series), ["benchmark", "question_id"]].drop_duplicates()
-    questions = list(all_questions[:MOST_QUESTIONS].itertuples(index=False, name=None))
+    questions = list(all_questions[:MAX_QUESTIONS].itertuples(index=False, name=None))
     ids_of = {key: [series.ids.get(key[0], ("", "")) for series in all_series] for key in questions}
     pictures = Pictures(thumbnails, budget_bytes=thumbnail_bytes, n_questions=len(questions))
     is_shown_by_series = _shown(all_series)
@@ -281,10 +281,10 @@ def json_for_script(value: object) -> str:
 def _shown(all_series: Sequence[Series]) -> list[bool]:
     """A mask of the series that the page draws when it opens: all if they are few, else the best-known samplers."""
     bases = list(dict.fromkeys(series.base for series in all_series))
-    if len(bases) <= MOST_SERIES_SHOWN + 1:
+    if len(bases) <= MAX_SERIES_SHOWN + 1:
         return [True] * len(all_series)
     well_known = list(dict.fromkeys(series.base for series in all_series if series.label in _WELL_KNOWN))
-    first = (well_known + [base for base in bases if base not in well_known])[:MOST_SERIES_SHOWN]
+    first = (well_known + [base for base in bases if base not in well_known])[:MAX_SERIES_SHOWN]
     return [series.base in first for series in all_series]
 
 

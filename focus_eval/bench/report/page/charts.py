@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Largest number of the run's own samplers in the page's first chart, which writes each name beside its mark. Published
 # results are added to these.
-MOST_LEADING = 6
+MAX_LEADING = 6
 # Size of a panel on the page, which shows it about one and a half times as large. The first chart has the page's width.
 _WIDTH_INCHES, _HEIGHT_INCHES = 3.9, 2.5
 _LEAD_INCHES, _NARROW_LEAD_INCHES = (8.0, 2.9), (3.9, 3.2)
@@ -135,7 +135,7 @@ def lead_panel(run: Run, panels_by_figure: PanelsByFigure) -> tuple[str, Panel] 
 
 
 def lead_chart(run: Run, panels_by_figure: PanelsByFigure, *, is_narrow: bool = False) -> Chart | None:
-    """Return the lead panel as a chart: at most `MOST_LEADING` of the run's samplers, and all published points.
+    """Return the lead panel as a chart: at most `MAX_LEADING` of the run's samplers, and all published points.
 
     Uniform and focus come first, then the samplers that no other sampler beats at the same cost or less.
 
@@ -148,7 +148,7 @@ def lead_chart(run: Run, panels_by_figure: PanelsByFigure, *, is_narrow: bool = 
     by_value = sorted(panel.points, key=lambda point: -point.value.plotted)
     order = [point for point in panel.points if point.label in ("uniform", "focus")] + unbeaten(panel.points)[::-1]
     order += [point for point in by_value if "[" not in point.label] + by_value
-    points = list(dict.fromkeys(point for point in order if not point.is_published))[:MOST_LEADING]
+    points = list(dict.fromkeys(point for point in order if not point.is_published))[:MAX_LEADING]
     points += [point for point in panel.points if point.is_published]
     part = replace(panel, points=points)
     size = _NARROW_LEAD_INCHES if is_narrow else _LEAD_INCHES
@@ -231,7 +231,7 @@ def _panel_chart(
         axes.grid(axis="y", color=THEME["line"][0], lw=0.6)
         _draw_panel(axes, panel, styles, ends)
         our_points = [point for point in panel.points if not point.is_published]
-        if len(our_points) <= figures.MOST_NAMES:
+        if len(our_points) <= figures.MAX_NAMES:
             figures.name_marks(axes, [(point.label, point.cost, point.value.plotted) for point in our_points])
     measure = "accuracy" if panel.measure.startswith("Accuracy") else f"evidence recall within {NEAR_SECONDS:g} s"
     title = f"{panel.measure} against {panel.cost}: {'; '.join(point.title for point in panel.points)}"

@@ -13,7 +13,7 @@ import pytest
 from focus_eval.bench.report.figures import name_marks
 from focus_eval.bench.report.page.browser import pack_browser
 from focus_eval.bench.report.page.charts import (
-    MOST_LEADING,
+    MAX_LEADING,
     Point,
     headline,
     lead_chart,
@@ -326,7 +326,7 @@ def test_the_first_chart_has_few_samplers_and_the_sentence_the_best_and_uniform(
     panels = panels_of(run)
     chart = lead_chart(run, panels)
     labels = re.findall(r'aria-label="(\w+): ', chart.svg)
-    assert len(labels) == MOST_LEADING < len(names)
+    assert len(labels) == MAX_LEADING < len(names)
     best = max((point for point in lead_panel(run, panels)[1].points), key=lambda point: point.value.ours)
     assert {"uniform", "focus", best.label} <= set(labels)
     sentence = headline(run, panels)
